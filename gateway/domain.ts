@@ -1,0 +1,85 @@
+/**
+ * The things the gateway speaks of, as plain data. Rows of Postgres are turned into these and nothing else leaves
+ * `governance/`.
+ */
+import type { ConversationId, Locator, MessageId, SpecialistId, TokenId } from './ids.ts';
+import type { ProblemDocument } from './problem.ts';
+
+export const roles = ['client', 'client_admin', 'expert', 'account_manager', 'superadmin'] as const;
+export type Role = (typeof roles)[number];
+
+/** Who is calling, as told by a bearer token. */
+export interface Caller {
+  readonly token: TokenId;
+  readonly role: Role;
+  readonly name: string;
+}
+
+export interface Specialist {
+  readonly id: SpecialistId;
+  readonly name: string;
+  /** What is appended to the organization's SOUL.md when a conversation of this specialist is established. */
+  readonly persona: string;
+  readonly offboardedAt: Date | null;
+  readonly createdAt: Date;
+}
+
+export interface Conversation {
+  readonly id: ConversationId;
+  readonly specialist: SpecialistId;
+  /** The native Hermes session; null until its first turn made one. */
+  readonly session: string | null;
+  readonly createdAt: Date;
+}
+
+/** An ACP content block exactly as the client sent it, unknown fields included. */
+export type ContentBlock = { readonly type: string } & Readonly<Record<string, unknown>>;
+
+/** The five phases of ADR-046 §8, in milliseconds. */
+export interface PhaseTimings {
+  /** API receipt to ACP attach. */
+  readonly attachMs: number;
+  /** Spawn to ready for a prompt, when a cold admission happened. */
+  readonly admissionMs: number | null;
+  /** Prompt sent to the first update the model caused. */
+  readonly firstUpdateMs: number | null;
+  /** First update to the end of the prompt. */
+  readonly loopMs: number | null;
+  /** End of the prompt to the committed delivery. */
+  readonly settleMs: number | null;
+}
+
+export type MessageState =
+  | { readonly state: 'accepted' }
+  | { readonly state: 'dispatched' }
+  | { readonly state: 'delivered'; readonly locator: Locator }
+  | { readonly state: 'failed'; readonly problem: ProblemDocument }
+  | { readonly state: 'cancelled' };
+
+export type Message = MessageState & {
+  readonly id: MessageId;
+  readonly conversation: ConversationId;
+  readonly acceptedAt: Date;
+  readonly timings: PhaseTimings | null;
+};
+
+/** An event as it is logged: locators and states, never prose. `seq` grows by one per organization. */
+export type LoggedEvent = { readonly seq: number; readonly conversation: ConversationId; readonly at: Date } & EventBody;
+
+export type EventBody =
+  | { readonly type: 'message.accepted'; readonly message: MessageId }
+  | { readonly type: 'turn.started'; readonly message: MessageId; readonly admission: 'warm' | 'cold' }
+  | { readonly type: 'reply.delivered'; readonly message: MessageId; readonly locator: Locator }
+  | { readonly type: 'turn.failed'; readonly message: MessageId; readonly problem: ProblemDocument }
+  | { readonly type: 'turn.cancelled'; readonly message: MessageId }
+  | { readonly type: 'transcript.edited'; readonly locator: Locator }
+  | { readonly type: 'transcript.appended'; readonly locator: Locator }
+  | { readonly type: 'conversation.updated' };
+
+/** Not logged, no `seq`: Hermes' native ACP update as it came, for whoever listens now. */
+export interface SessionUpdate {
+  readonly type: 'session.update';
+  readonly conversation: ConversationId;
+  readonly at: Date;
+  readonly update: Readonly<Record<string, unknown>>;
+}

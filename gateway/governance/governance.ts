@@ -1,0 +1,90 @@
+/**
+ * What the rest of the gateway asks of Postgres: routing, governance, audit and locators (ADR-046 §5). Implemented in
+ * `postgres.ts` with the ordinary `postgres` client; no LISTEN, no advisory lock, no session state (see DEPENDENCIES.md,
+ * pglite).
+ */
+import type {
+  Caller,
+  ContentBlock,
+  Conversation,
+  EventBody,
+  LoggedEvent,
+  Message,
+  PhaseTimings,
+  Role,
+  Specialist,
+} from '../domain.ts';
+import type { ConversationId, Locator, MessageId, SpecialistId } from '../ids.ts';
+import type { ProblemDocument } from '../problem.ts';
+
+export interface Page<T> {
+  readonly items: readonly T[];
+  /** Opaque cursor of the next page; null at the end. */
+  readonly next: string | null;
+}
+
+export type Acceptance =
+  | { readonly outcome: 'accepted'; readonly message: Message; readonly event: LoggedEvent }
+  /** The key was used before with the same body: this is that message, as it stands now. */
+  | { readonly outcome: 'known'; readonly message: Message }
+  | { readonly outcome: 'key-reused' };
+
+/** A message that still has a turn ahead of it, or had one when the process died. */
+export interface PendingMessage {
+  readonly message: Message;
+  readonly blocks: readonly ContentBlock[];
+  /** `messages.id` of SessionDB taken before the prompt; null when it was never dispatched. */
+  readonly watermark: number | null;
+}
+
+export interface Governance {
+  // --- organization, tokens
+  /** The organization's own settings; made at the first start. */
+  organization(): Promise<{ readonly id: string; readonly name: string }>;
+  /** Makes a token; the secret is returned once and stored as a SHA-256 digest. */
+  createToken(role: Role, name: string): Promise<{ readonly caller: Caller; readonly secret: string }>;
+  listTokens(): Promise<readonly (Caller & { readonly createdAt: Date })[]>;
+  revokeToken(token: Caller['token']): Promise<boolean>;
+  /** Answers from memory when it can: the process that revokes is the process that checks. */
+  authenticate(secret: string): Promise<Caller | null>;
+
+  // --- specialists, conversations
+  createSpecialist(name: string, persona: string): Promise<Specialist>;
+  listSpecialists(): Promise<readonly Specialist[]>;
+  /** By id or by exact name. */
+  findSpecialist(idOrName: string): Promise<Specialist | null>;
+  offboardSpecialist(id: SpecialistId): Promise<Specialist | null>;
+  createConversation(id: ConversationId, specialist: SpecialistId): Promise<Conversation>;
+  findConversation(id: ConversationId): Promise<Conversation | null>;
+  listConversations(cursor: string | null, limit: number): Promise<Page<Conversation>>;
+  /** Once, after `session/new`. */
+  bindSession(id: ConversationId, session: string): Promise<void>;
+
+  // --- messages: every transition and its event are one statement or one transaction
+  /** `digest` is the SHA-256 (hex) of the canonical request body; `key` is null when the client gave none. */
+  accept(input: {
+    readonly id: MessageId;
+    readonly conversation: ConversationId;
+    readonly blocks: readonly ContentBlock[];
+    readonly digest: string;
+    readonly key: string | null;
+  }): Promise<Acceptance>;
+  findMessage(conversation: ConversationId, id: MessageId): Promise<Message | null>;
+  /** accepted → dispatched, with the watermark taken before the prompt. */
+  dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent>;
+  /** dispatched → delivered; the inbound prose is erased; unique by locator. */
+  deliver(id: MessageId, locator: Locator, timings: PhaseTimings): Promise<LoggedEvent>;
+  /** accepted or dispatched → failed; the prose is kept for a retry by the client. */
+  fail(id: MessageId, problem: ProblemDocument, timings: PhaseTimings | null): Promise<LoggedEvent>;
+  cancel(id: MessageId, timings: PhaseTimings | null): Promise<LoggedEvent>;
+  /** At start: what was accepted or dispatched when the last process ended, in order of acceptance. */
+  pending(): Promise<readonly PendingMessage[]>;
+  /** Logs an event that belongs to no message transition. */
+  log(conversation: ConversationId, body: EventBody): Promise<LoggedEvent>;
+  /** Events after `seq` in order, at most `limit`; `oldest` is the first seq still kept. */
+  eventsAfter(seq: number, limit: number): Promise<{ readonly events: readonly LoggedEvent[]; readonly oldest: number }>;
+  /** The newest sequence number. */
+  lastSeq(): number;
+
+  close(): Promise<void>;
+}

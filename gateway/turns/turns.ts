@@ -1,0 +1,33 @@
+/** What HTTP and WebSocket ask of the turn engine (intake → dispatch → settle). Implemented in `engine.ts`. */
+import type { ContentBlock, Conversation, Message } from '../domain.ts';
+import type { ConversationId, Locator, MessageId } from '../ids.ts';
+
+export interface Submission {
+  readonly conversation: Conversation;
+  /** Either one text or ACP content blocks, already parsed as JSON and otherwise untouched. */
+  readonly content: { readonly text: string } | { readonly blocks: readonly ContentBlock[] };
+  readonly idempotencyKey: string | null;
+  /** `performance.now()` when the request arrived. */
+  readonly receivedAt: number;
+}
+
+export interface DeliveredReply {
+  readonly locator: Locator;
+  readonly text: string;
+}
+
+export interface Turns {
+  /**
+   * Validates (the agent profile's rules), stores and queues a message. Throws a {@link Problem} when it cannot be sent
+   * as it is. Returns the stored message: a repeated idempotency key answers with the first one.
+   */
+  submit(submission: Submission): Promise<Message>;
+  /** Resolves with the message once it is delivered, failed or cancelled, or as it stands when `signal` aborts. */
+  settled(conversation: ConversationId, id: MessageId, signal: AbortSignal): Promise<Message>;
+  /** The text of a delivered reply, read from SessionDB. */
+  reply(locator: Locator): Promise<DeliveredReply>;
+  /** Cancels the running turn of a conversation; false when none runs. */
+  cancel(conversation: ConversationId): Promise<boolean>;
+  /** Stops taking work and waits, at most `graceMs`, for running turns; what still runs then is left `dispatched`. */
+  close(graceMs: number): Promise<void>;
+}

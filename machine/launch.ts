@@ -1,0 +1,35 @@
+/**
+ * What the gateway tells the machine at its start: one JSON line on standard input. The end of standard input is the end
+ * of the gateway, and so of the machine. The machine answers with one JSON line on standard output when it can be used.
+ */
+import * as v from 'valibot';
+
+const authority = v.strictObject({
+  /** `http(s)://…` of the database, or of any host when `socket` is given. */
+  url: v.pipe(v.string(), v.url()),
+  token: v.string(),
+  /** Unix socket of the embedded authority; null for a remote one. */
+  socket: v.nullable(v.string()),
+});
+export type AuthorityAddress = v.InferOutput<typeof authority>;
+
+export const launchSchema = v.strictObject({
+  version: v.literal(1),
+  /** Secret that hermes-run peers must show: 64 hex digits, new at each start. */
+  token: v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/)),
+  /** Directory (0700) for sockets; short enough for a unix socket path. */
+  runDirectory: v.string(),
+  /** Directory of the local AgentFS replica. */
+  replicaDirectory: v.string(),
+  agentfs: authority,
+  sessiondb: authority,
+  /** The Hermes runtime directory (a Python environment). */
+  runtimeDirectory: v.string(),
+  /** Variables for every Hermes process of this organization, such as EDGE_MODEL_URL. Never logged. */
+  hermesEnvironment: v.record(v.string(), v.string()),
+  maxHolders: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1000)),
+});
+export type Launch = v.InferOutput<typeof launchSchema>;
+
+export const readySchema = v.strictObject({ ready: v.literal(true), hermesRunSocket: v.string() });
+export type Ready = v.InferOutput<typeof readySchema>;

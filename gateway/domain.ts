@@ -64,7 +64,11 @@ export type Message = MessageState & {
 };
 
 /** An event as it is logged: locators and states, never prose. `seq` grows by one per organization. */
-export type LoggedEvent = { readonly seq: number; readonly conversation: ConversationId; readonly at: Date } & EventBody;
+export type LoggedEvent = {
+  readonly seq: number;
+  readonly conversation: ConversationId;
+  readonly at: Date;
+} & EventBody;
 
 export type EventBody =
   | { readonly type: 'message.accepted'; readonly message: MessageId }

@@ -22,7 +22,15 @@ export const prefaceSchema = v.strictObject({
 });
 export type Preface = v.InferOutput<typeof prefaceSchema>;
 
-export const refusals = ['bad-preface', 'unauthorized', 'unknown-conversation', 'busy', 'full', 'failed', 'closing'] as const;
+export const refusals = [
+  'bad-preface',
+  'unauthorized',
+  'unknown-conversation',
+  'busy',
+  'full',
+  'failed',
+  'closing',
+] as const;
 export type Refusal = (typeof refusals)[number];
 
 export const answerSchema = v.variant('status', [

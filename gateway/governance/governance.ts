@@ -82,7 +82,10 @@ export interface Governance {
   /** Logs an event that belongs to no message transition. */
   log(conversation: ConversationId, body: EventBody): Promise<LoggedEvent>;
   /** Events after `seq` in order, at most `limit`; `oldest` is the first seq still kept. */
-  eventsAfter(seq: number, limit: number): Promise<{ readonly events: readonly LoggedEvent[]; readonly oldest: number }>;
+  eventsAfter(
+    seq: number,
+    limit: number,
+  ): Promise<{ readonly events: readonly LoggedEvent[]; readonly oldest: number }>;
   /** The newest sequence number. */
   lastSeq(): number;
 

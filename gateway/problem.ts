@@ -44,15 +44,13 @@ export type ProblemName = keyof typeof problems;
 
 /** An error that is meant to reach a client as a problem document. `detail` says what to do and holds no secret. */
 export class Problem extends Error {
+  readonly problem: ProblemName;
   readonly document: ProblemDocument;
 
-  constructor(
-    readonly problem: ProblemName,
-    detail: string,
-    members: Record<string, unknown> = {},
-  ) {
+  constructor(problem: ProblemName, detail: string, members: Record<string, unknown> = {}) {
     super(detail);
     this.name = 'Problem';
+    this.problem = problem;
     const [status, title] = problems[problem];
     this.document = { ...members, type: `urn:edge-gateway:problem:${problem}`, title, status, detail };
   }

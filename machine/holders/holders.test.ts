@@ -1,0 +1,114 @@
+import { describe, expect, test } from 'bun:test';
+import type { RelayedChild } from '../../hermes-run/server.ts';
+import { type Holder, Holders, type Start } from './holders.ts';
+
+class FakeHolder implements Holder {
+  readonly child: RelayedChild;
+  readonly log: string[] = [];
+  readonly #end = Promise.withResolvers<void>();
+  readonly ended = this.#end.promise;
+
+  constructor(generation: number) {
+    this.child = { generation, write: async () => undefined, peek: async () => null, take: () => undefined };
+  }
+
+  beginWork = () => void this.log.push('begin');
+  endWork = () => void this.log.push('end');
+  retire = () => this.#ending('retire');
+  kill = () => this.#ending('kill');
+
+  #ending(how: string) {
+    this.log.push(how);
+    queueMicrotask(() => this.#end.resolve());
+  }
+}
+
+function registry(maxHolders = 2) {
+  const started: FakeHolder[] = [];
+  const holders = new Holders(async (conversation, generation): Promise<Start> => {
+    if (conversation === 'unknown') return { outcome: 'refused', refusal: 'unknown-conversation', detail: 'unknown' };
+    if (conversation === 'broken') throw new Error('broken');
+    const holder = new FakeHolder(generation);
+    started.push(holder);
+    return { outcome: 'started', holder, admissionMs: 1 };
+  }, maxHolders);
+  return { holders, started };
+}
+
+async function admitted(holders: Holders, conversation: string) {
+  const admission = await holders.admit(conversation);
+  if (admission.outcome !== 'admitted') throw new Error(admission.refusal);
+  return admission;
+}
+
+describe('holders', () => {
+  test('the first attachment is cold, the next ones are warm and the same child', async () => {
+    const { holders, started } = registry();
+    const first = await admitted(holders, 'a');
+    holders.release(first.child, 'detached');
+    const second = await admitted(holders, 'a');
+    expect([first.admission, second.admission]).toEqual(['cold', 'warm']);
+    expect(second.child).toBe(first.child);
+    expect(started[0]?.log).toEqual(['end', 'begin']);
+  });
+
+  test('two attachments at once: one is busy, whatever the interleaving', async () => {
+    const { holders, started } = registry();
+    const both = await Promise.all([holders.admit('a'), holders.admit('a')]);
+    expect(both.map((admission) => (admission.outcome === 'refused' ? admission.refusal : 'admitted')).sort()).toEqual([
+      'admitted',
+      'busy',
+    ]);
+    expect(started.length).toBe(1);
+  });
+
+  test('an abandoned child is killed, and the next attachment waits for its end and is cold', async () => {
+    const { holders, started } = registry();
+    const first = await admitted(holders, 'a');
+    holders.release(first.child, 'abandoned');
+    const second = await admitted(holders, 'a');
+    expect(started[0]?.log).toContain('kill');
+    expect(second.admission).toBe('cold');
+    expect(second.child.generation).toBeGreaterThan(first.child.generation);
+  });
+
+  test('a child that ends by itself is forgotten', async () => {
+    const { holders, started } = registry();
+    const first = await admitted(holders, 'a');
+    started[0]?.kill();
+    await started[0]?.ended;
+    await Promise.resolve();
+    holders.release(first.child, 'abandoned');
+    expect((await admitted(holders, 'a')).admission).toBe('cold');
+  });
+
+  test('no room: the idle one used longest ago goes; without an idle one the attachment is refused', async () => {
+    const { holders, started } = registry(2);
+    const a = await admitted(holders, 'a');
+    const b = await admitted(holders, 'b');
+    expect(await holders.admit('c')).toMatchObject({ refusal: 'full' });
+    holders.release(b.child, 'detached');
+    holders.release(a.child, 'detached');
+    await admitted(holders, 'c');
+    expect(started[1]?.log).toContain('retire');
+    expect(started[0]?.log).not.toContain('retire');
+  });
+
+  test('a start that is refused or fails leaves the conversation free', async () => {
+    const { holders } = registry(1);
+    expect(await holders.admit('unknown')).toMatchObject({ refusal: 'unknown-conversation' });
+    await expect(holders.admit('broken')).rejects.toThrow('broken');
+    expect((await admitted(holders, 'a')).admission).toBe('cold');
+  });
+
+  test('closing retires idle children, kills attached ones and refuses everybody', async () => {
+    const { holders, started } = registry();
+    const a = await admitted(holders, 'a');
+    await admitted(holders, 'b');
+    holders.release(a.child, 'detached');
+    await holders.close();
+    expect(started[0]?.log).toContain('retire');
+    expect(started[1]?.log).toContain('kill');
+    expect(await holders.admit('a')).toMatchObject({ refusal: 'closing' });
+  });
+});

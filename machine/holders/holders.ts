@@ -1,0 +1,148 @@
+/**
+ * Which conversation has which child. The lock that an attachment takes here is the only serialization of a
+ * conversation's turns: no lease, no fence in a database (ADR-046 §8).
+ */
+import type { Admission, Admissions, RelayedChild } from '../../hermes-run/server.ts';
+
+/** One conversation's running child, as this registry needs to know it. */
+export interface Holder {
+  readonly child: RelayedChild;
+  /** Resolves when nothing of the holder is left. */
+  readonly ended: Promise<void>;
+  /** Opens and closes a work boundary around an attachment (ADR-046 §5). */
+  beginWork(): void;
+  endWork(): void;
+  /** Orderly end of an idle child, bounded. */
+  retire(): void;
+  /** Immediate end. */
+  kill(): void;
+}
+
+export type Start =
+  | { readonly outcome: 'started'; readonly holder: Holder; readonly admissionMs: number }
+  | { readonly outcome: 'refused'; readonly refusal: 'unknown-conversation' | 'failed'; readonly detail: string };
+
+export type StartHolder = (conversation: string, generation: number) => Promise<Start>;
+
+type Entry =
+  | { readonly state: 'starting' }
+  | { readonly state: 'attached'; readonly holder: Holder }
+  | { readonly state: 'idle'; readonly holder: Holder }
+  | { readonly state: 'ending'; readonly ended: Promise<void> };
+
+export class Holders implements Admissions {
+  /** Insertion order is the order of last use: the first idle one is the first to go. */
+  readonly #entries = new Map<string, Entry>();
+  readonly #start: StartHolder;
+  readonly #maxHolders: number;
+  #generation = 0;
+  #closing = false;
+
+  constructor(start: StartHolder, maxHolders: number) {
+    this.#start = start;
+    this.#maxHolders = maxHolders;
+  }
+
+  async admit(conversation: string): Promise<Admission> {
+    for (;;) {
+      if (this.#closing) return { outcome: 'refused', refusal: 'closing', detail: 'the machine is closing' };
+      const entry = this.#entries.get(conversation);
+      if (entry?.state === 'starting' || entry?.state === 'attached') {
+        return { outcome: 'refused', refusal: 'busy', detail: 'somebody is attached to this conversation' };
+      }
+      if (entry?.state === 'ending') {
+        await entry.ended;
+        continue;
+      }
+      if (entry) return this.#attachWarm(conversation, entry.holder);
+      return this.#attachCold(conversation);
+    }
+  }
+
+  release(child: RelayedChild, how: 'detached' | 'abandoned'): void {
+    for (const [conversation, entry] of this.#entries) {
+      if (entry.state !== 'attached' || entry.holder.child !== child) continue;
+      entry.holder.endWork();
+      if (how === 'abandoned' || this.#closing) {
+        entry.holder.kill();
+        this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended });
+      } else {
+        this.#use(conversation, { state: 'idle', holder: entry.holder });
+      }
+      return;
+    }
+    // Not found: the child ended by itself and was forgotten already.
+  }
+
+  /** Ends every holder: idle ones orderly, attached ones at once. Resolves when nothing is left. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    const ended: Promise<void>[] = [];
+    for (const entry of this.#entries.values()) {
+      if (entry.state === 'ending') ended.push(entry.ended);
+      if (entry.state === 'idle') entry.holder.retire();
+      if (entry.state === 'attached') entry.holder.kill();
+      if (entry.state === 'idle' || entry.state === 'attached') ended.push(entry.holder.ended);
+    }
+    await Promise.all(ended);
+  }
+
+  #attachWarm(conversation: string, holder: Holder): Admission {
+    holder.beginWork();
+    this.#use(conversation, { state: 'attached', holder });
+    return { outcome: 'admitted', child: holder.child, admission: 'warm', admissionMs: 0 };
+  }
+
+  async #attachCold(conversation: string): Promise<Admission> {
+    const evicted = this.#makeRoom();
+    if (!evicted) return { outcome: 'refused', refusal: 'full', detail: `all ${this.#maxHolders} holders are at work` };
+    this.#entries.set(conversation, { state: 'starting' });
+    let start: Start;
+    try {
+      await evicted;
+      this.#generation += 1;
+      start = await this.#start(conversation, this.#generation);
+    } catch (error) {
+      this.#entries.delete(conversation);
+      throw error;
+    }
+    if (start.outcome === 'refused') {
+      this.#entries.delete(conversation);
+      return start;
+    }
+    const { holder, admissionMs } = start;
+    holder.ended.then(() => this.#forget(conversation, holder));
+    this.#entries.set(conversation, { state: 'attached', holder });
+    if (this.#closing) {
+      holder.kill();
+      return { outcome: 'refused', refusal: 'closing', detail: 'the machine is closing' };
+    }
+    return { outcome: 'admitted', child: holder.child, admission: 'cold', admissionMs };
+  }
+
+  /** Null when there is no room; otherwise a wait for the holder that had to go, if any. */
+  #makeRoom(): Promise<void> | null {
+    if (this.#entries.size < this.#maxHolders) return Promise.resolve();
+    for (const [conversation, entry] of this.#entries) {
+      if (entry.state !== 'idle') continue;
+      entry.holder.retire();
+      this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended });
+      return entry.holder.ended;
+    }
+    return null;
+  }
+
+  #use(conversation: string, entry: Entry): void {
+    this.#entries.delete(conversation);
+    this.#entries.set(conversation, entry);
+  }
+
+  #forget(conversation: string, holder: Holder): void {
+    const entry = this.#entries.get(conversation);
+    const isItsOwn =
+      entry?.state === 'ending'
+        ? entry.ended === holder.ended
+        : (entry?.state === 'idle' || entry?.state === 'attached') && entry.holder === holder;
+    if (isItsOwn) this.#entries.delete(conversation);
+  }
+}

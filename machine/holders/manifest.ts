@@ -1,0 +1,50 @@
+/** The launch manifest that confined-exec reads from fd 4: one `key value` a line. */
+
+export interface HolderManifest {
+  /** Host uid and gid that the holder's 1000 maps to; one for each living holder. */
+  readonly uid: number;
+  readonly fuseSocket: string;
+  /** 64 hex digits that the holder shows on the fuse socket. */
+  readonly fuseToken: string;
+  readonly binds: readonly Bind[];
+  readonly program: string;
+  readonly args: readonly string[];
+}
+
+/** A read-only bind of `source` at `target`; an optional one is skipped when the source is missing. */
+export interface Bind {
+  readonly source: string;
+  readonly target: string;
+  readonly optional: boolean;
+}
+
+export const maxManifestBytes = 16 * 1024;
+
+/** Throws a RangeError when a value cannot be written in this form; nothing of it comes from a client. */
+export function formatManifest(manifest: HolderManifest): string {
+  const lines = [
+    'edge-holder 1',
+    line('uid', String(manifest.uid)),
+    line('fuse-socket', manifest.fuseSocket),
+    line('fuse-token', manifest.fuseToken),
+    ...manifest.binds.map(formatBind),
+    line('exec', manifest.program),
+    ...manifest.args.map((arg) => line('arg', arg)),
+  ];
+  const text = `${lines.join('\n')}\n`;
+  if (Buffer.byteLength(text) > maxManifestBytes) throw new RangeError('the launch manifest is too long');
+  return text;
+}
+
+function formatBind(bind: Bind): string {
+  for (const path of [bind.source, bind.target]) {
+    if (!path.startsWith('/') || path.includes(' ')) throw new RangeError(`cannot bind ${JSON.stringify(path)}`);
+  }
+  const key = bind.optional ? 'bind?' : 'bind';
+  return line(key, bind.source === bind.target ? bind.source : `${bind.source} ${bind.target}`);
+}
+
+function line(key: string, value: string): string {
+  if (/[\n\r\0]/.test(value)) throw new RangeError(`a line break in ${key}`);
+  return `${key} ${value}`;
+}

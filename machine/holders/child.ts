@@ -13,7 +13,7 @@ export class HolderChild implements RelayedChild {
   readonly generation: number;
   readonly exited: Promise<Exit>;
   readonly #process: HolderProcess;
-  readonly #output: Bun.ReadableStreamDefaultReader<Uint8Array>;
+  readonly #output: ReturnType<HolderProcess['stdout']['getReader']>;
   #pending: Promise<Uint8Array | null> | null = null;
   #report = '';
 

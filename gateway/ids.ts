@@ -28,6 +28,7 @@ export const newConversationId = (): ConversationId => makeId('conv') as Convers
 export const newMessageId = (): MessageId => makeId('msg') as MessageId;
 export const newSpecialistId = (): SpecialistId => makeId('spec') as SpecialistId;
 export const newTokenId = (): TokenId => makeId('tok') as TokenId;
+export const newOrganizationId = (): string => makeId('org');
 export const newUserId = (): UserId => makeId('user') as UserId;
 
 const idOf = <T>(prefix: string) =>

@@ -1,0 +1,162 @@
+/** Specialists and conversations: who is spoken to, and which native session that is. */
+import * as v from 'valibot';
+import type { Conversation, Specialist } from '../domain.ts';
+import { type ConversationId, newSpecialistId, type SpecialistId } from '../ids.ts';
+import { Problem } from '../problem.ts';
+import { type Sql, violates, withDeadline } from './connection.ts';
+import type { Page } from './governance.ts';
+
+interface SpecialistRow {
+  readonly id: SpecialistId;
+  readonly name: string;
+  readonly persona: string;
+  readonly created_at: Date;
+  readonly offboarded_at: Date | null;
+}
+
+interface ConversationRow {
+  readonly id: ConversationId;
+  readonly ordinal: string;
+  readonly specialist: SpecialistId;
+  readonly session: string | null;
+  readonly created_at: Date;
+}
+
+/** How many specialists a list answers with at most. */
+const maxSpecialists = 1_000;
+
+export class Conversations {
+  readonly #sql: Sql;
+
+  constructor(sql: Sql) {
+    this.#sql = sql;
+  }
+
+  async createSpecialist(name: string, persona: string): Promise<Specialist> {
+    const id = newSpecialistId();
+    const createdAt = new Date();
+    try {
+      await withDeadline(
+        this.#sql`
+          insert into specialists (id, name, persona, created_at) values (${id}, ${name}, ${persona}, ${createdAt})`,
+      );
+    } catch (error) {
+      if (!violates(error, 'specialists_name_key')) throw error;
+      throw new Problem('conflict', 'A specialist with this name exists already; choose another name');
+    }
+    return { id, name, persona, createdAt, offboardedAt: null };
+  }
+
+  async listSpecialists(): Promise<readonly Specialist[]> {
+    const rows = await withDeadline(
+      this.#sql<SpecialistRow[]>`
+        select id, name, persona, created_at, offboarded_at from specialists
+        order by created_at, id limit ${maxSpecialists}`,
+    );
+    return rows.map(specialistOfRow);
+  }
+
+  async findSpecialist(idOrName: string): Promise<Specialist | null> {
+    const rows = await withDeadline(
+      this.#sql<SpecialistRow[]>`
+        select id, name, persona, created_at, offboarded_at from specialists
+        where id = ${idOrName} or name = ${idOrName}
+        order by (id = ${idOrName}) desc limit 1`,
+    );
+    return rows[0] === undefined ? null : specialistOfRow(rows[0]);
+  }
+
+  /** Routing only: nothing of the conversations, their files or their sessions changes (ADR-046 §5). */
+  async offboardSpecialist(id: SpecialistId): Promise<Specialist | null> {
+    const rows = await withDeadline(
+      this.#sql<SpecialistRow[]>`
+        update specialists set offboarded_at = coalesce(offboarded_at, ${new Date()}) where id = ${id}
+        returning id, name, persona, created_at, offboarded_at`,
+    );
+    return rows[0] === undefined ? null : specialistOfRow(rows[0]);
+  }
+
+  async create(id: ConversationId, specialist: SpecialistId): Promise<Conversation> {
+    const createdAt = new Date();
+    try {
+      await withDeadline(
+        this.#sql`insert into conversations (id, specialist, created_at) values (${id}, ${specialist}, ${createdAt})`,
+      );
+    } catch (error) {
+      if (violates(error, 'conversations_specialist_fkey')) {
+        throw new Problem('not-found', 'There is no such specialist');
+      }
+      if (violates(error, 'conversations_pkey')) throw new Problem('conflict', 'This conversation exists already');
+      throw error;
+    }
+    return { id, specialist, session: null, createdAt };
+  }
+
+  async find(id: ConversationId): Promise<Conversation | null> {
+    const rows = await withDeadline(
+      this.#sql<ConversationRow[]>`
+        select id, ordinal, specialist, session, created_at from conversations where id = ${id}`,
+    );
+    return rows[0] === undefined ? null : conversationOfRow(rows[0]);
+  }
+
+  /** Newest first. */
+  async list(cursor: string | null, limit: number): Promise<Page<Conversation>> {
+    const before = cursor === null ? null : ordinalOf(cursor);
+    const rows = await withDeadline(
+      this.#sql<ConversationRow[]>`
+        select id, ordinal, specialist, session, created_at from conversations
+        where ${before}::bigint is null or ordinal < ${before}::bigint
+        order by ordinal desc limit ${limit + 1}`,
+    );
+    const items = rows.slice(0, limit);
+    const last = items.at(-1);
+    const next = rows.length > limit && last !== undefined ? cursorOf(last.ordinal) : null;
+    return { items: items.map(conversationOfRow), next };
+  }
+
+  /** Once, after `session/new`; the same session again is fine, another one is a conflict. */
+  async bindSession(id: ConversationId, session: string): Promise<void> {
+    try {
+      const rows = await withDeadline(
+        this.#sql`
+          update conversations set session = ${session}
+          where id = ${id} and (session is null or session = ${session}) returning id`,
+      );
+      if (rows.length === 1) return;
+    } catch (error) {
+      if (!violates(error, 'conversations_session_key')) throw error;
+      throw new Problem('conflict', 'This session belongs to another conversation');
+    }
+    if ((await this.find(id)) === null) throw new Problem('not-found', 'There is no such conversation');
+    throw new Problem('conflict', 'This conversation has another session already');
+  }
+}
+
+const cursorSchema = v.pipe(v.string(), v.regex(/^[0-9]{1,15}$/));
+
+function cursorOf(ordinal: string): string {
+  return Buffer.from(ordinal).toString('base64url');
+}
+
+function ordinalOf(cursor: string): number {
+  const parsed = v.safeParse(cursorSchema, Buffer.from(cursor, 'base64url').toString('latin1'));
+  if (!parsed.success || cursorOf(parsed.output) !== cursor) {
+    throw new Problem('invalid-request', 'The cursor is not one that this gateway gave out; start without one');
+  }
+  return Number(parsed.output);
+}
+
+function specialistOfRow(row: SpecialistRow): Specialist {
+  return {
+    id: row.id,
+    name: row.name,
+    persona: row.persona,
+    createdAt: row.created_at,
+    offboardedAt: row.offboarded_at,
+  };
+}
+
+function conversationOfRow(row: ConversationRow): Conversation {
+  return { id: row.id, specialist: row.specialist, session: row.session, createdAt: row.created_at };
+}

@@ -1,0 +1,274 @@
+/** A message's life: each transition and its event are one statement (ADR-046 §4: no state holds a reply back). */
+import type { ContentBlock, EventBody, LoggedEvent, Message, PhaseTimings } from '../domain.ts';
+import type { ConversationId, Locator, MessageId } from '../ids.ts';
+import { Problem, type ProblemDocument } from '../problem.ts';
+import { type Sql, violates, withDeadline } from './connection.ts';
+import type { EventLog, Written } from './event-log.ts';
+import type { Acceptance, PendingMessage } from './governance.ts';
+
+interface MessageRow {
+  readonly id: MessageId;
+  readonly conversation: ConversationId;
+  readonly digest: string | null;
+  readonly blocks: string | null;
+  readonly state: Message['state'];
+  readonly watermark: string | null;
+  readonly locator: Locator | null;
+  readonly problem: string | null;
+  readonly attach_ms: number | null;
+  readonly admission_ms: number | null;
+  readonly first_update_ms: number | null;
+  readonly loop_ms: number | null;
+  readonly settle_ms: number | null;
+  readonly accepted_at: Date;
+}
+
+type Settlement =
+  | { readonly state: 'delivered'; readonly locator: Locator }
+  | { readonly state: 'failed'; readonly problem: ProblemDocument }
+  | { readonly state: 'cancelled' };
+
+export interface Submitted {
+  readonly id: MessageId;
+  readonly conversation: ConversationId;
+  readonly blocks: readonly ContentBlock[];
+  readonly digest: string;
+  readonly key: string | null;
+}
+
+export class Messages {
+  readonly #sql: Sql;
+  readonly #log: EventLog;
+
+  constructor(sql: Sql, log: EventLog) {
+    this.#sql = sql;
+    this.#log = log;
+  }
+
+  /** Stores the message and its event, or finds the one that used the key before: one round trip either way. */
+  accept(input: Submitted): Promise<Acceptance> {
+    const blocks = JSON.stringify(input.blocks);
+    const accepted = (seq: number, at: Date): Acceptance => ({
+      outcome: 'accepted',
+      message: { id: input.id, conversation: input.conversation, acceptedAt: at, timings: null, state: 'accepted' },
+      event: { seq, conversation: input.conversation, at, type: 'message.accepted', message: input.id },
+    });
+    return this.#log.append<Acceptance>({
+      refusable: true,
+      statement: async (seq, at): Promise<Written<Acceptance>> => {
+        const rows = await this.#sql<(MessageRow & { fresh: boolean })[]>`
+          with stored as (
+            insert into messages (id, conversation, accepted_seq, idempotency_key, digest, blocks, state, accepted_at)
+            values (${input.id}, ${input.conversation}, ${seq}, ${input.key},
+              ${input.key === null ? null : input.digest}, ${blocks}, 'accepted', ${at})
+            on conflict (conversation, idempotency_key) do nothing
+            returning id, conversation
+          ), logged as (
+            insert into events (seq, conversation, at, type, message)
+            select ${seq}::bigint, conversation, ${at}::timestamptz, 'message.accepted', id from stored
+          )
+          select true as fresh, null as id, null as conversation, null as digest, null as state, null as locator,
+            null as problem, null::float8 as attach_ms, null::float8 as admission_ms, null::float8 as first_update_ms,
+            null::float8 as loop_ms, null::float8 as settle_ms, null::timestamptz as accepted_at
+          from stored
+          union all
+          select false, id, conversation, digest, state, locator, problem,
+            attach_ms, admission_ms, first_update_ms, loop_ms, settle_ms, accepted_at
+          from messages
+          where conversation = ${input.conversation} and idempotency_key = ${input.key}
+            and not exists (select 1 from stored)`.catch((error: unknown) => {
+          if (violates(error, 'messages_conversation_fkey')) {
+            throw new Problem('not-found', 'There is no such conversation');
+          }
+          throw error;
+        });
+        const row = rows[0];
+        if (row === undefined) throw new Error('accepting a message returned nothing');
+        if (row.fresh) return { result: accepted(seq, at), logged: true };
+        if (row.digest !== input.digest) return { result: { outcome: 'key-reused' }, logged: false };
+        return { result: { outcome: 'known', message: messageOfRow(row) }, logged: false };
+      },
+      committed: async (at) => accepted(this.#log.last, at),
+    });
+  }
+
+  async find(conversation: ConversationId, id: MessageId): Promise<Message | null> {
+    const rows = await withDeadline(
+      this.#sql<MessageRow[]>`
+        select id, conversation, state, locator, problem, attach_ms, admission_ms, first_update_ms, loop_ms, settle_ms,
+          accepted_at
+        from messages where id = ${id} and conversation = ${conversation}`,
+    );
+    return rows[0] === undefined ? null : messageOfRow(rows[0]);
+  }
+
+  /** accepted → dispatched. Throws a `conflict` {@link Problem} from any other state. */
+  dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent> {
+    return this.#transition(
+      id,
+      (seq, at) => this.#sql<{ conversation: ConversationId }[]>`
+        with changed as (
+          update messages
+          set state = 'dispatched', watermark = ${watermark}, admission = ${admission}, dispatched_at = ${at}
+          where id = ${id} and state = 'accepted'
+          returning conversation
+        )
+        insert into events (seq, conversation, at, type, message, admission)
+        select ${seq}::bigint, conversation, ${at}::timestamptz, 'turn.started', ${id}::text, ${admission}::text
+        from changed
+        returning conversation`,
+      { type: 'turn.started', message: id, admission },
+    );
+  }
+
+  /** dispatched → delivered, once and by nothing but its locator (ADR-046 §4); the inbound prose is erased. */
+  async deliver(id: MessageId, locator: Locator, timings: PhaseTimings): Promise<LoggedEvent> {
+    return this.#settle(id, { state: 'delivered', locator }, timings);
+  }
+
+  /** accepted or dispatched → failed; the blocks stay until they are erased by age. */
+  fail(id: MessageId, problem: ProblemDocument, timings: PhaseTimings | null): Promise<LoggedEvent> {
+    return this.#settle(id, { state: 'failed', problem }, timings);
+  }
+
+  /** accepted or dispatched → cancelled; the inbound prose is erased. */
+  cancel(id: MessageId, timings: PhaseTimings | null): Promise<LoggedEvent> {
+    return this.#settle(id, { state: 'cancelled' }, timings);
+  }
+
+  #settle(id: MessageId, to: Settlement, timings: PhaseTimings | null): Promise<LoggedEvent> {
+    const locator = to.state === 'delivered' ? to.locator : null;
+    const problem = to.state === 'failed' ? JSON.stringify(to.problem) : null;
+    const body = eventOfSettlement(id, to);
+    return this.#transition(
+      id,
+      (seq, at) => this.#sql<{ conversation: ConversationId }[]>`
+        with changed as (
+          update messages set
+            state = ${to.state}, locator = ${locator}, problem = ${problem}, settled_at = ${at},
+            blocks = case when ${to.state}::text = 'failed' then blocks end,
+            attach_ms = ${timings?.attachMs ?? null}, admission_ms = ${timings?.admissionMs ?? null},
+            first_update_ms = ${timings?.firstUpdateMs ?? null}, loop_ms = ${timings?.loopMs ?? null},
+            settle_ms = ${timings?.settleMs ?? null}
+          where id = ${id}
+            and (state = 'dispatched' or (state = 'accepted' and ${to.state}::text <> 'delivered'))
+          returning conversation
+        )
+        insert into events (seq, conversation, at, type, message, locator)
+        select ${seq}::bigint, conversation, ${at}::timestamptz, ${body.type}::text, ${id}::text, ${locator}::text
+        from changed
+        returning conversation`,
+      body,
+    );
+  }
+
+  #transition(
+    id: MessageId,
+    statement: (seq: number, at: Date) => PromiseLike<readonly { conversation: ConversationId }[]>,
+    body: EventBody,
+  ): Promise<LoggedEvent> {
+    return this.#log.append<LoggedEvent>({
+      refusable: false,
+      statement: async (seq, at) => {
+        const rows = await Promise.resolve(statement(seq, at)).catch((error: unknown) => {
+          if (violates(error, 'messages_locator_key')) {
+            throw new Problem('conflict', 'This reply has been delivered for another message');
+          }
+          throw error;
+        });
+        const conversation = rows[0]?.conversation;
+        if (conversation === undefined) {
+          throw new Problem('conflict', `Message ${id} is not in a state from which ${body.type} can follow`);
+        }
+        return { result: { ...body, seq, at, conversation }, logged: true };
+      },
+      committed: async (at) => {
+        const [row] = await withDeadline(
+          this.#sql<{ conversation: ConversationId }[]>`select conversation from messages where id = ${id}`,
+        );
+        if (row === undefined) throw new Error(`message ${id} has an event and no row`);
+        return { ...body, seq: this.#log.last, at, conversation: row.conversation };
+      },
+    });
+  }
+
+  /** Logs an event that belongs to no message. */
+  log(conversation: ConversationId, body: EventBody): Promise<LoggedEvent> {
+    if ('message' in body) return Promise.reject(new Error(`${body.type} is logged by its transition`));
+    const locator = 'locator' in body ? body.locator : null;
+    const event = (seq: number, at: Date): LoggedEvent => ({ ...body, seq, at, conversation });
+    return this.#log.append<LoggedEvent>({
+      refusable: false,
+      statement: async (seq, at) => {
+        await this.#sql`
+          insert into events (seq, conversation, at, type, locator)
+          values (${seq}, ${conversation}, ${at}, ${body.type}, ${locator})`;
+        return { result: event(seq, at), logged: true };
+      },
+      committed: async (at) => event(this.#log.last, at),
+    });
+  }
+
+  /** What was accepted or dispatched and never settled, in order of acceptance. */
+  async pending(): Promise<readonly PendingMessage[]> {
+    const rows = await withDeadline(
+      this.#sql<MessageRow[]>`
+        select id, conversation, blocks, state, watermark, locator, problem, attach_ms, admission_ms, first_update_ms,
+          loop_ms, settle_ms, accepted_at
+        from messages where settled_at is null order by accepted_seq`,
+    );
+    return rows.map((row) => ({
+      message: messageOfRow(row),
+      blocks: JSON.parse(row.blocks ?? '[]') as ContentBlock[],
+      watermark: row.watermark === null ? null : Number(row.watermark),
+    }));
+  }
+
+  /** Erases the inbound prose of failures settled before `limit`; answers how many. */
+  async eraseFailedProse(limit: Date): Promise<number> {
+    const rows = await withDeadline(
+      this.#sql`
+        update messages set blocks = null
+        where state = 'failed' and blocks is not null and settled_at < ${limit} returning id`,
+    );
+    return rows.length;
+  }
+}
+
+function eventOfSettlement(message: MessageId, to: Settlement): EventBody {
+  switch (to.state) {
+    case 'delivered':
+      return { type: 'reply.delivered', message, locator: to.locator };
+    case 'failed':
+      return { type: 'turn.failed', message, problem: to.problem };
+    case 'cancelled':
+      return { type: 'turn.cancelled', message };
+  }
+}
+
+function messageOfRow(row: MessageRow): Message {
+  const head = {
+    id: row.id,
+    conversation: row.conversation,
+    acceptedAt: row.accepted_at,
+    timings:
+      row.attach_ms === null
+        ? null
+        : {
+            attachMs: row.attach_ms,
+            admissionMs: row.admission_ms,
+            firstUpdateMs: row.first_update_ms,
+            loopMs: row.loop_ms,
+            settleMs: row.settle_ms,
+          },
+  };
+  switch (row.state) {
+    case 'delivered':
+      if (row.locator === null) throw new Error(`message ${row.id} is delivered without a locator`);
+      return { ...head, state: 'delivered', locator: row.locator };
+    case 'failed':
+      return { ...head, state: 'failed', problem: JSON.parse(row.problem ?? 'null') as ProblemDocument };
+    default:
+      return { ...head, state: row.state };
+  }
+}

@@ -1,0 +1,90 @@
+/** Governance on Postgres, embedded or remote: opens the database, migrates it and joins its subjects. */
+import { newOrganizationId } from '../ids.ts';
+import { connect, type DatabaseAddress, type Sql, withDeadline } from './connection.ts';
+import { Conversations } from './conversations.ts';
+import { EventLog } from './event-log.ts';
+import type { Governance } from './governance.ts';
+import { Messages } from './messages.ts';
+import { migrate } from './migrations.ts';
+import { Tokens } from './tokens.ts';
+
+export interface GovernanceOptions {
+  readonly database: DatabaseAddress;
+  /** Used when the organization is made, at the first start. */
+  readonly organizationName: string;
+  /** How long the prose of a failed message is kept, in days. */
+  readonly failedProseDays: number;
+}
+
+export interface OpenedGovernance extends Governance {
+  /** Resolves with the reason when the database can no longer be relied on and the process must end. */
+  readonly failed: Promise<Error>;
+}
+
+const dayMs = 24 * 60 * 60 * 1000;
+const closeLimitS = 5;
+
+/**
+ * Opens the governance database and brings its schema up to date. Throws `DatabaseUnusable` with what to do when it
+ * cannot be used.
+ */
+export async function openGovernance(options: GovernanceOptions): Promise<OpenedGovernance> {
+  const sql = await connect(options.database);
+  try {
+    await migrate(sql);
+    const organization = await ensureOrganization(sql, options.organizationName);
+    const log = await EventLog.open(sql);
+    const messages = new Messages(sql, log);
+    const conversations = new Conversations(sql);
+    const tokens = new Tokens(sql);
+    const eraseOld = () => messages.eraseFailedProse(new Date(Date.now() - options.failedProseDays * dayMs));
+    await eraseOld();
+
+    return {
+      organization: async () => organization,
+      createToken: (role, name) => tokens.create(role, name),
+      listTokens: () => tokens.list(),
+      revokeToken: (token) => tokens.revoke(token),
+      authenticate: (secret) => tokens.authenticate(secret),
+      createSpecialist: (name, persona) => conversations.createSpecialist(name, persona),
+      listSpecialists: () => conversations.listSpecialists(),
+      findSpecialist: (idOrName) => conversations.findSpecialist(idOrName),
+      offboardSpecialist: (id) => conversations.offboardSpecialist(id),
+      createConversation: (id, specialist) => conversations.create(id, specialist),
+      findConversation: (id) => conversations.find(id),
+      listConversations: (cursor, limit) => conversations.list(cursor, limit),
+      bindSession: (id, session) => conversations.bindSession(id, session),
+      accept: (input) => messages.accept(input),
+      findMessage: (conversation, id) => messages.find(conversation, id),
+      dispatch: (id, watermark, admission) => messages.dispatch(id, watermark, admission),
+      deliver: (id, locator, timings) => messages.deliver(id, locator, timings),
+      fail: async (id, problem, timings) => {
+        const event = await messages.fail(id, problem, timings);
+        // Here instead of a timer: prose can only grow old where a failure made some. The failure is committed, so an error
+        // here is not its error; erasing is repeated with the next failure and at the next start.
+        eraseOld().catch(() => undefined);
+        return event;
+      },
+      cancel: (id, timings) => messages.cancel(id, timings),
+      pending: () => messages.pending(),
+      log: (conversation, body) => messages.log(conversation, body),
+      eventsAfter: (seq, limit) => log.after(seq, limit),
+      lastSeq: () => log.last,
+      failed: log.failed,
+      close: () => sql.end({ timeout: closeLimitS }),
+    };
+  } catch (error) {
+    await sql.end({ timeout: 1 });
+    throw error;
+  }
+}
+
+async function ensureOrganization(sql: Sql, name: string): Promise<{ readonly id: string; readonly name: string }> {
+  const id = newOrganizationId();
+  await withDeadline(
+    sql`insert into organization (id, name, created_at) values (${id}, ${name}, ${new Date()}) on conflict do nothing`,
+  );
+  const [row] = await withDeadline(sql<{ id: string; name: string }[]>`select id, name from organization`);
+  if (row === undefined) throw new Error('the organization was not made');
+  return row;
+}

@@ -13,6 +13,8 @@ export const statementDeadlineMs = 30_000;
 const connectTimeoutS = 10;
 const remoteConnections = 8;
 const oldestServer = 14;
+const malformedUrl =
+  'DATABASE_URL is not a Postgres URL; write postgres://user:password@host:5432/database, or …/database?host=/socket/directory';
 
 /** The database cannot be used as it is; the message says what to do and holds no credential. */
 export class DatabaseUnusable extends Error {
@@ -35,14 +37,14 @@ export async function connect(address: DatabaseAddress): Promise<Sql> {
   } as const;
   let sql: Sql;
   if (address.kind === 'url') {
-    try {
-      sql = postgres(address.url, { ...options, max: remoteConnections });
-    } catch {
-      // The client's own message quotes the URL, and so its password.
-      throw new DatabaseUnusable(
-        'DATABASE_URL is not a Postgres URL; write postgres://user:password@host:5432/database',
-      );
-    }
+    const parsed = URL.parse(address.url);
+    // The message does not quote the URL: it holds a password.
+    if (parsed === null || !/^postgres(ql)?:$/.test(parsed.protocol)) throw new DatabaseUnusable(malformedUrl);
+    // A unix socket directory as libpq writes it, which the client does not know.
+    const directory = parsed.searchParams.get('host');
+    parsed.searchParams.delete('host');
+    const host = directory === null ? {} : { host: directory };
+    sql = postgres(parsed.href, { ...options, ...host, max: remoteConnections });
   } else {
     // pglite-socket hands the protocol messages of all connections to one backend in turn, so two connections would take
     // each other's unnamed portal. One connection, pipelined, is as fast there.

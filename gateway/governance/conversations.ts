@@ -33,6 +33,8 @@ export class Conversations {
   }
 
   async createSpecialist(name: string, persona: string): Promise<Specialist> {
+    refuseNul(name);
+    refuseNul(persona);
     const id = newSpecialistId();
     const createdAt = new Date();
     try {
@@ -57,6 +59,7 @@ export class Conversations {
   }
 
   async findSpecialist(idOrName: string): Promise<Specialist | null> {
+    if (idOrName.includes('\0')) return null;
     const rows = await withDeadline(
       this.#sql<SpecialistRow[]>`
         select id, name, persona, created_at, offboarded_at from specialists
@@ -131,6 +134,11 @@ export class Conversations {
     if ((await this.find(id)) === null) throw new Problem('not-found', 'There is no such conversation');
     throw new Problem('conflict', 'This conversation has another session already');
   }
+}
+
+/** Postgres cannot keep it in a text, and answers with an error that nobody could read. */
+function refuseNul(text: string): void {
+  if (text.includes('\0')) throw new Problem('invalid-request', 'A NUL character cannot be kept; leave it out');
 }
 
 const cursorSchema = v.pipe(v.string(), v.regex(/^[0-9]{1,15}$/));

@@ -119,7 +119,7 @@ function readFile(file: string): v.InferOutput<typeof fileSchema> {
     throw new UsageError(`The configuration file ${file} is not JSON`);
   }
   const parsed = v.safeParse(fileSchema, json);
-  if (!parsed.success)
+  if (Array.isArray(json) || !parsed.success)
     throw new UsageError(`The configuration file ${file} must be one JSON object of names and values`);
   return parsed.output;
 }

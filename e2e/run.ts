@@ -1,0 +1,85 @@
+/**
+ * `bun run test`: sets everything up, builds, checks and tests, and ends with the one line `N passed, N failed`.
+ * Options: `--long` adds the long suites; other words choose the test files whose path contains one of them.
+ */
+import { join } from 'node:path';
+import { PrerequisiteError, requirePrerequisites } from '../bunfs-assets/make/prerequisites.ts';
+import { toolsPython } from '../bunfs-assets/make/python-tools.ts';
+import { type Counts, countJunit, crashed, noCounts, sum } from './run/junit.ts';
+import { installPrograms } from './run/programs.ts';
+import { type TestFiles, testFiles } from './run/test-files.ts';
+
+const root = join(import.meta.dir, '..');
+const bun = process.execPath;
+const reports = join(root, 'build/reports');
+/** One end-to-end file, and all unit tests together, may take this long. */
+const phaseTimeoutMs = 20 * 60_000;
+const perTestTimeoutMs = 120_000;
+
+async function succeeds(argv: readonly string[], timeoutMs = phaseTimeoutMs): Promise<boolean> {
+  const child = Bun.spawn([...argv], {
+    cwd: root,
+    stdin: 'ignore',
+    stdout: 'inherit',
+    stderr: 'inherit',
+    timeout: timeoutMs,
+    killSignal: 'SIGKILL',
+  });
+  return (await child.exited) === 0;
+}
+
+/** A check without a test report counts as one test. */
+async function check(name: string, argv: readonly string[]): Promise<Counts> {
+  console.log(`\n== ${name}`);
+  return (await succeeds(argv)) ? { ...noCounts, passed: 1 } : crashed(name);
+}
+
+async function runTests(name: string, files: readonly string[]): Promise<Counts> {
+  if (files.length === 0) return noCounts;
+  console.log(`\n== ${name}`);
+  const report = join(reports, `${name.replaceAll(/[^a-z0-9.]+/gi, '-')}.xml`);
+  await Bun.file(report)
+    .delete()
+    .catch(() => {}); // there is none in a fresh clone
+  const flags = ['--reporter=junit', `--reporter-outfile=${report}`, `--timeout=${perTestTimeoutMs}`];
+  const good = await succeeds([bun, 'test', ...flags, ...files.map((file) => `./${file}`)]);
+  const counts = (await Bun.file(report).exists()) ? countJunit(await Bun.file(report).text()) : noCounts;
+  // An error outside every test, or a crash of the runner, shows in the exit code alone.
+  return good || counts.failed > 0 ? counts : sum([counts, crashed(name)]);
+}
+
+async function main(argv: readonly string[]): Promise<Counts> {
+  const long = argv.includes('--long');
+  const words = argv.filter((word) => !word.startsWith('--'));
+  requirePrerequisites();
+  if (!(await succeeds([bun, 'install', '--frozen-lockfile']))) return crashed('bun install');
+  if (!(await succeeds([bun, 'build.ts']))) return crashed('build');
+  const files: TestFiles = testFiles(root, { long, words });
+  await installPrograms([...files.unit, ...files.endToEnd].map((file) => join(root, file)));
+  const counts: Counts[] = [];
+  if (words.length === 0) {
+    counts.push(await check('lint', [bun, 'x', 'biome', 'check', '--error-on-warnings', '.']));
+    counts.push(await check('types', [bun, 'x', 'tsc', '--noEmit']));
+    counts.push(
+      await check('zig test', [toolsPython(join(root, 'build/python')), '-m', 'ziglang', 'test', 'zig/main.zig']),
+    );
+  }
+  counts.push(await runTests('unit', files.unit));
+  for (const file of files.endToEnd) counts.push(await runTests(file, [file])); // one at a time: they start whole gateways
+  return sum(counts);
+}
+
+async function result(): Promise<Counts> {
+  try {
+    return await main(process.argv.slice(2));
+  } catch (error) {
+    console.error(error instanceof PrerequisiteError ? error.message : error);
+    return crashed('set-up');
+  }
+}
+
+const { passed, failed, skipped, failures } = await result();
+if (failures.length > 0) console.log(['', 'Failed:', ...failures.map((name) => `  ${name}`)].join('\n'));
+const skips = skipped > 0 ? `, ${skipped} skipped` : '';
+console.log(`\n${passed} passed, ${failed} failed${skips}`);
+process.exit(failed > 0 || passed === 0 ? 1 : 0);

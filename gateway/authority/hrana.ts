@@ -198,11 +198,13 @@ export class HranaService {
     const writes = this.#judge(stream, statement);
     const bound = bindArguments(statement, wire.args ?? [], wire.named_args ?? []);
     await run.breathe();
+    run.assertAlive();
     if (writes && !this.#streams.gate.tryAcquire(stream)) {
       await this.#streams.gate.acquire(stream, run.signal);
+      // Closed while it waited: whoever closed it could not yet give the lock back.
       if (stream.closed) this.#streams.gate.release(stream);
+      run.assertAlive();
     }
-    run.assertAlive();
     try {
       return stream.connection.execute(statement, bound, wire.want_rows ?? true, run.budget);
     } finally {

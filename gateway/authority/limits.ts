@@ -7,6 +7,8 @@ export const limits = {
   sessiondbBodyBytes: 32 * 1024 * 1024,
   /** A pull request holds three short strings and a bitmap of page numbers. */
   pullBodyBytes: 4 * 1024 * 1024,
+  /** For a request's body to arrive. */
+  bodyWait: 120_000,
 
   sqlBytes: 1024 * 1024,
   sequenceBytes: 8 * 1024 * 1024,
@@ -25,8 +27,8 @@ export const limits = {
   cachedStatements: 192,
   /** Longer SQL is prepared each time: it is rarely repeated and would fill the cache. */
   cachedSqlBytes: 16 * 1024,
-  /** A stream with an open transaction holds up other writers, so its owner must come back soon. */
-  openTransactionIdle: 30_000,
+  /** A stream with an open transaction holds up other writers, so its owner must come back soon, as with Turso Cloud. */
+  openTransactionIdle: 10_000,
   streamIdle: 15 * 60_000,
 
   /** How long a writer waits behind another stream's transaction before `SQLITE_BUSY`. */

@@ -46,11 +46,14 @@ const log = (line: string): void => {
  * Runs the authority. Prints `{"ready":true}` once it listens; ends with the end of standard input or SIGTERM.
  * @returns the exit code: 0 orderly, 1 failure, 2 usage
  */
-export async function runAuthority(argv: string[]): Promise<number> {
+export async function runAuthority(argv: readonly string[]): Promise<number> {
   let directory: string;
   let socket: string;
   try {
-    const { values } = parseArgs({ args: argv, options: { data: { type: 'string' }, socket: { type: 'string' } } });
+    const { values } = parseArgs({
+      args: [...argv],
+      options: { data: { type: 'string' }, socket: { type: 'string' } },
+    });
     if (!values.data || !values.socket) throw new Error('--data and --socket are needed');
     directory = values.data;
     socket = values.socket;
@@ -59,6 +62,7 @@ export async function runAuthority(argv: string[]): Promise<number> {
     log(USAGE);
     return 2;
   }
+  process.umask(0o077);
   try {
     const terminated = new Promise<void>((resolve) => {
       process.once('SIGTERM', resolve);

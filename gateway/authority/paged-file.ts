@@ -47,6 +47,9 @@ export class PagedFile {
     this.revisions = new Revisions(`${file}-revisions`, fileState(file, this.#log, false));
     this.#connection = new SqlConnection(file, PAGED_FILE_PRAGMAS, 0);
     this.#connection.query('SELECT count(*) FROM sqlite_schema');
+    const pageBytes = Number(this.#connection.query('PRAGMA page_size')[0]![0]);
+    if (pageBytes !== PAGE_BYTES)
+      throw new Error(`${file} has pages of ${pageBytes} bytes; the sync protocol needs ${PAGE_BYTES}`);
     this.#descriptor = openSync(file, 'r');
     this.#databasePages = Number(this.#connection.query('PRAGMA page_count')[0]![0]);
     // What a crash left in the log is published again: some of it may never have been.

@@ -7,6 +7,7 @@
  */
 import { Database, type Statement } from 'bun:sqlite';
 import { randomBytes } from 'node:crypto';
+import { rmSync } from 'node:fs';
 import type { WalIdentity } from './wal.ts';
 
 /** Epochs that stay known; a client that was away for longer is sent every page. */
@@ -50,12 +51,8 @@ export class Revisions {
    * @throws when another process has the file
    */
   constructor(file: string, found: FileState) {
-    const database = new Database(file, { create: true, readwrite: true, safeIntegers: true });
+    const database = openOrBeginAnew(file);
     this.#database = database;
-    database.run('PRAGMA locking_mode=EXCLUSIVE');
-    database.run('PRAGMA journal_mode=WAL');
-    // A lost tail after a power failure costs a few clients a complete pull: `fold` makes it durable where it matters.
-    database.run('PRAGMA synchronous=NORMAL');
     database.run(`CREATE TABLE IF NOT EXISTS page(page INTEGER PRIMARY KEY, revision INTEGER NOT NULL);
       CREATE INDEX IF NOT EXISTS page_by_revision ON page(revision);
       CREATE TABLE IF NOT EXISTS epoch(ordinal INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, last INTEGER NOT NULL);
@@ -132,6 +129,36 @@ export class Revisions {
 
   #record({ bytes, changedAt, folded, wal }: FileState): void {
     this.#setState.run(bytes, changedAt, folded ? 1 : 0, wal?.salt1 ?? null, wal?.salt2 ?? null, wal?.frames ?? null);
+  }
+}
+
+function open(file: string): Database {
+  const database = new Database(file, { create: true, readwrite: true, safeIntegers: true });
+  try {
+    database.run('PRAGMA locking_mode=EXCLUSIVE');
+    database.run('PRAGMA journal_mode=WAL');
+    // A lost tail after a power failure costs a few clients a complete pull: `flush` makes it durable where it matters.
+    database.run('PRAGMA synchronous=NORMAL');
+    database.run('BEGIN IMMEDIATE');
+    const [verdict] = database.query('PRAGMA quick_check(1)').values()[0] as [string];
+    if (verdict !== 'ok') throw Object.assign(new Error(`${file} is damaged`), { code: 'SQLITE_CORRUPT' });
+    database.run('COMMIT');
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+/** The revisions can be lost: all clients pull everything once. So a damaged file is no reason not to start. */
+function openOrBeginAnew(file: string): Database {
+  try {
+    return open(file);
+  } catch (error) {
+    const code = (error as { code?: unknown } | null)?.code;
+    if (code !== 'SQLITE_CORRUPT' && code !== 'SQLITE_NOTADB') throw error;
+    for (const suffix of ['', '-wal', '-shm']) rmSync(file + suffix, { force: true });
+    return open(file);
   }
 }
 

@@ -152,12 +152,18 @@ const tooLarge = (limit: number): RequestRefused =>
 /** @throws RequestRefused 413 or 400 */
 async function readBody(request: Request, limit: number): Promise<ArrayBuffer> {
   if (Number(request.headers.get('content-length') ?? 0) > limit) throw tooLarge(limit);
+  let deadline: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    deadline = setTimeout(() => reject(new Error('late')), limits.bodyWait);
+  });
   let body: ArrayBuffer;
   try {
-    body = await request.arrayBuffer();
+    body = await Promise.race([request.arrayBuffer(), late]);
   } catch {
-    // Bun gives up on a body without a length that outgrows `maxRequestBodySize`, or whose sender has gone.
+    // Also when Bun gives up on a body without a length that outgrows `maxRequestBodySize`: it has answered 413 itself.
     throw new RequestRefused(400, 'BODY_UNREADABLE', 'the body could not be read');
+  } finally {
+    clearTimeout(deadline);
   }
   if (body.byteLength > limit) throw tooLarge(limit);
   return body;

@@ -203,7 +203,7 @@ function batchResults({ step_results, step_errors }: WireBatchResult, count: num
   return step_results.slice(lead, lead + count).map((result) => resultSet(result!));
 }
 
-/** @throws HranaError `ARGUMENT` for what SQLite cannot hold */
+/** An argument as Hrana carries it, exactly. */
 export function toWire(value: SqlArgument): WireValue {
   if (value === null) return { type: 'null' };
   switch (typeof value) {
@@ -227,9 +227,12 @@ export function toWire(value: SqlArgument): WireValue {
 }
 
 function real(value: number): WireValue {
-  if (!Number.isFinite(value)) throw new HranaError('sql', 'ARGUMENT', 'an argument is not a finite number');
-  return { type: 'float', value };
+  // SQLite has no NaN and stores NULL for it. JSON has no infinity, but a number too large for a double is read as one.
+  if (Number.isNaN(value)) return { type: 'null' };
+  return { type: 'float', value: Number.isFinite(value) ? value : rawJson(value > 0 ? '1e999' : '-1e999') };
 }
+
+const rawJson = (text: string): number => (JSON as unknown as { rawJSON(text: string): number }).rawJSON(text);
 
 /** @throws HranaError `protocol` */
 export function fromWire(value: WireValue): SqlValue {

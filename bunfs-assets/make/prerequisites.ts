@@ -28,7 +28,7 @@ export class PrerequisiteError extends Error {
 }
 
 const pythonFix =
-  'Install Python 3.11, 3.12 or 3.13 with venv (Debian: apt install python3 python3-venv), or name one in EDGE_PYTHON.';
+  'Install Python 3.11, 3.12 or 3.13 with venv (Debian: apt install python3 python3-venv), or name one in BUILD_PYTHON.';
 const probe = `
 import json, sys
 found = {"executable": getattr(sys, "_base_executable", None) or sys.executable, "basePrefix": sys.base_prefix,
@@ -93,7 +93,7 @@ export function pythonEnvironment(): Record<string, string> {
 
 /** The Python that everything is built with, or the problems that keep each candidate from it. */
 export function findPython(): Python | readonly Problem[] {
-  const named = process.env.EDGE_PYTHON;
+  const named = process.env.BUILD_PYTHON;
   const candidates = named ? [named] : ['python3', 'python3.13', 'python3.12', 'python3.11'];
   const problems: Problem[] = [];
   for (const command of candidates) {
@@ -111,7 +111,7 @@ export function findPython(): Python | readonly Problem[] {
     problems.push(problem);
   }
   if (problems.length > 0) return problems.slice(0, 1);
-  return [{ what: named ? `EDGE_PYTHON=${named} does not run.` : 'Python was not found on the PATH.', fix: pythonFix }];
+  return [{ what: named ? `BUILD_PYTHON=${named} does not run.` : 'Python was not found on the PATH.', fix: pythonFix }];
 }
 
 /**

@@ -13,37 +13,29 @@ import defaultConfig from './config.yaml' with { type: 'file' };
 import startScript from './hermes/start.py' with { type: 'file' };
 import defaultSoul from './SOUL.md' with { type: 'file' };
 
-/** Paths of the embedded files. */
-export const assets = {
-  /** The static executable of zig/. */
-  confinedExec,
-  /** What Python runs first in a holder. */
-  startScript,
-  /** Mozilla's certificate authorities, PEM. */
+/**
+ * Paths of the embedded files: the static executable of zig/, what Python runs first in a holder, Mozilla's certificate
+ * authorities (PEM), SOUL.md and config.yaml of a new organization, and of the embedded Postgres two WebAssembly modules,
+ * a file bundle and a fresh cluster as tar.gz.
+ */
+export {
   caBundle,
-  /** SOUL.md and config.yaml of a new organization. */
-  defaultSoul,
+  confinedExec,
   defaultConfig,
-  /** The embedded Postgres: two WebAssembly modules, its file bundle, and a data directory as .tar.gz. */
-  pgliteWasm,
+  defaultSoul,
   initdbWasm,
   pgliteData,
+  pgliteWasm,
   postgresSeed,
-} as const satisfies Record<string, string>;
+  startScript,
+};
 
-export type AssetName = keyof typeof assets;
-
-/** The whole content of an embedded file. */
-export function readAsset(name: AssetName): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(readFileSync(assets[name]));
+/** The whole content of an embedded file, given its path. */
+export function readAsset(path: string): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(readFileSync(path));
 }
 
-/** The content of an embedded text file. */
-export function readAssetText(name: AssetName): string {
-  return readFileSync(assets[name], 'utf8');
-}
-
-/** An embedded file as a Blob that is read when it is used. */
-export function assetFile(name: AssetName): Bun.BunFile {
-  return Bun.file(assets[name]);
+/** The content of an embedded text file, given its path. */
+export function readAssetText(path: string): string {
+  return readFileSync(path, 'utf8');
 }

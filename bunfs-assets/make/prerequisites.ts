@@ -111,7 +111,9 @@ export function findPython(): Python | readonly Problem[] {
     problems.push(problem);
   }
   if (problems.length > 0) return problems.slice(0, 1);
-  return [{ what: named ? `BUILD_PYTHON=${named} does not run.` : 'Python was not found on the PATH.', fix: pythonFix }];
+  return [
+    { what: named ? `BUILD_PYTHON=${named} does not run.` : 'Python was not found on the PATH.', fix: pythonFix },
+  ];
 }
 
 /**

@@ -8,6 +8,7 @@ import { toolsPython } from '../bunfs-assets/make/python-tools.ts';
 import { type Counts, countJunit, crashed, noCounts, sum } from './run/junit.ts';
 import { installPrograms } from './run/programs.ts';
 import { type TestFiles, testFiles } from './run/test-files.ts';
+import { zigTests } from './run/zig.ts';
 
 const root = join(import.meta.dir, '..');
 const bun = process.execPath;

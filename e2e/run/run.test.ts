@@ -4,6 +4,7 @@ import { removeScratch, scratchDirectory } from '../harness/scratch.ts';
 import { countJunit, crashed, noCounts, sum } from './junit.ts';
 import { missingPrograms } from './programs.ts';
 import { testFiles } from './test-files.ts';
+import { countZig } from './zig.ts';
 
 const root = join(import.meta.dir, '../..');
 
@@ -24,6 +25,15 @@ test('counts what bun itself reports for passing, failing, skipped and throwing 
   removeScratch(directory);
   expect(counts).toMatchObject({ passed: 2, failed: 2, skipped: 2 });
   expect(counts.failures).toEqual(['sample.test.ts: bad & "quoted"', 'sample.test.ts: throws']);
+});
+
+test('counts what zig test prints', () => {
+  expect(countZig('zig/a.zig', '6/6 a.test.x...OK\nAll 6 tests passed.\n')).toEqual({ ...noCounts, passed: 6 });
+  const some =
+    '1/3 a.test.x...OK\n2/3 a.test.two words...FAIL (Nope)\n3/3 a.test.z...SKIP\n1 passed; 1 skipped; 1 failed.\n';
+  const failures = ['zig/a.zig: a.test.two words'];
+  expect(countZig('zig/a.zig', some)).toEqual({ passed: 1, skipped: 1, failed: 1, failures });
+  expect(countZig('zig/a.zig', 'a.zig:1:1: error: expected type')).toBeNull();
 });
 
 test('sums counts and keeps the names of what failed', () => {

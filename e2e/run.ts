@@ -61,9 +61,8 @@ async function main(argv: readonly string[]): Promise<Counts> {
   if (words.length === 0) {
     counts.push(await check('lint', [bun, 'x', 'biome', 'check', '--error-on-warnings', '.']));
     counts.push(await check('types', [bun, 'x', 'tsc', '--noEmit']));
-    counts.push(
-      await check('zig test', [toolsPython(join(root, 'build/python')), '-m', 'ziglang', 'test', 'zig/main.zig']),
-    );
+    console.log('\n== zig');
+    counts.push(await zigTests(toolsPython(join(root, 'build/python')), root));
   }
   counts.push(await runTests('unit', files.unit));
   for (const file of files.endToEnd) counts.push(await runTests(file, [file])); // one at a time: they start whole gateways

@@ -18,15 +18,24 @@ export interface TranscriptRow {
   readonly text: string;
 }
 
+/** The row that ended a turn's output, whatever it is worth: the agent profile decides whether it is a reply. */
+export interface ClosingRow extends TranscriptRow {
+  readonly hasToolCalls: boolean;
+  readonly finishReason: string | null;
+}
+
 export interface Transcript {
   /** Highest `messages.id` in SessionDB now: the watermark taken before a prompt. 0 when there is none. */
   watermark(): Promise<number>;
   /**
-   * The canonical assistant row that ended the turn which began after `watermark` in this session's lineage, or null when
-   * there is none.
+   * The last row of this session's lineage when Hermes wrote it after `watermark` and it is an assistant's, or null: then
+   * the turn that began there has no reply.
    */
-  replyAfter(session: string, watermark: number): Promise<TranscriptRow | null>;
-  /** Resolves a locator to its one row; null when it is gone. */
+  replyAfter(session: string, watermark: number): Promise<ClosingRow | null>;
+  /**
+   * Resolves a locator to its one row; null when it is gone. Throws a `conflict` Problem when more than one row could be
+   * meant.
+   */
   resolve(locator: Locator): Promise<TranscriptRow | null>;
   /** Turns in order, the whole lineage; `after` is a cursor from an earlier page. */
   read(

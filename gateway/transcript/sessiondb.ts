@@ -1,0 +1,173 @@
+/**
+ * The canonical transcript, read from the organization's SessionDB authority for each question and kept nowhere (ADR-046
+ * §6, §9). The schema is Hermes' own (`hermes_state.py`, schema 22).
+ */
+import { HranaError, type SqlArgument, type SqlValue } from '../../machine/agentfs/hrana.ts';
+import { rowKind, rowText } from '../acp/row-profile.ts';
+import { Problem } from '../problem.ts';
+import { decodeCursor, decodeLocator, encodeCursor, encodeLocator } from './locator.ts';
+import type { ClosingRow, Transcript, TranscriptRow, TranscriptTurn } from './transcript.ts';
+
+/** What is needed of a database, such as `HranaDatabase`. Rejects with HranaError. */
+export interface SqlReader {
+  execute(sql: string, args: readonly SqlArgument[]): Promise<{ readonly rows: readonly (readonly SqlValue[])[] }>;
+}
+
+/**
+ * The sessions that a conversation went through: context compression can end one and go on in a child. Branches and
+ * delegated sub-agents are children too, and not of the conversation.
+ */
+const lineage = `
+  WITH RECURSIVE lineage(id, depth) AS (
+    SELECT id, 0 FROM sessions WHERE id = ?
+    UNION
+    SELECT child.id, depth + 1
+    FROM lineage
+    JOIN sessions parent ON parent.id = lineage.id AND parent.end_reason = 'compression'
+    JOIN sessions child ON child.parent_session_id = parent.id
+    WHERE depth < 100 AND coalesce(child.source, '') <> 'tool'
+      AND json_extract(coalesce(child.model_config, '{}'), '$._branched_from') IS NULL
+      AND json_extract(coalesce(child.model_config, '{}'), '$._delegate_from') IS NULL
+  )`;
+
+/** Rows that the user took back are neither live nor compacted. */
+const kept = '(m.active = 1 OR m.compacted = 1)';
+
+// The plus keeps SQLite from walking the whole session: the rows after the watermark are few.
+const closingRow = `${lineage}
+  SELECT m.id, m.session_id, m.timestamp, m.role, m.content, m.tool_calls IS NOT NULL, m.finish_reason
+  FROM messages m
+  WHERE +m.session_id IN (SELECT id FROM lineage) AND m.id > ? AND m.active = 1 AND m.platform_message_id IS NULL
+  ORDER BY m.id DESC LIMIT 1`;
+
+const locatedRows = `
+  SELECT m.id, m.session_id, m.timestamp, m.content FROM messages m
+  WHERE m.session_id = ? AND m.timestamp = ? AND ${kept}
+  ORDER BY m.id = ? DESC LIMIT 2`;
+
+// Compaction writes its rows in one transaction, microseconds apart; every other row is a transaction of its own. It
+// repeats rows that it put away: those of the same session are marked, those of an earlier session of the lineage are not.
+const batched = `EXISTS (
+  SELECT 1 FROM messages b
+  WHERE b.id IN (m.id - 1, m.id + 1) AND b.session_id = m.session_id AND abs(b.timestamp - m.timestamp) < 3e-6)`;
+const pageRows = `${lineage},
+  page AS (
+    SELECT m.*, ${batched} AS batched FROM messages m
+    WHERE m.session_id IN (SELECT id FROM lineage) AND m.id > ? AND m.role IN ('user', 'assistant') AND ${kept}
+    ORDER BY m.id LIMIT ?
+  )
+  SELECT m.id, m.session_id, m.timestamp, m.role, m.content, m.tool_calls, m.finish_reason, m.batched,
+    EXISTS (
+      SELECT 1 FROM messages o
+      WHERE o.session_id IN (SELECT id FROM lineage) AND o.id < m.id AND (m.batched OR o.timestamp = m.timestamp)
+        AND (o.compacted = 1 OR o.session_id <> m.session_id)
+        AND o.role = m.role AND o.content IS m.content AND o.tool_calls IS m.tool_calls
+    ),
+    (
+      SELECT p.role = 'tool' OR p.finish_reason IN ('length', 'incomplete') FROM messages p
+      WHERE p.session_id = m.session_id AND p.id < m.id AND m.role = 'user' AND ${kept.replaceAll('m.', 'p.')}
+      ORDER BY p.id DESC LIMIT 1
+    )
+  FROM page m ORDER BY m.id`;
+
+/** Reads the transcript over `database`. Every call is one request; failures of the authority are Problems. */
+export function createTranscript(database: SqlReader): Transcript {
+  const query = async (sql: string, args: readonly SqlArgument[]): Promise<readonly (readonly SqlValue[])[]> => {
+    try {
+      return (await database.execute(sql, args)).rows;
+    } catch (error) {
+      // Hermes makes the schema with its first session: until then there is nothing to read.
+      if (error instanceof HranaError && error.kind === 'sql' && /no such table/.test(error.message)) return [];
+      throw error instanceof HranaError && error.kind !== 'sql'
+        ? new Problem('sessiondb-unavailable', 'The transcript cannot be read now. Try again later.')
+        : error;
+    }
+  };
+
+  return {
+    async watermark() {
+      const rows = await query('SELECT max(id) FROM messages', []);
+      return Number(rows[0]?.[0] ?? 0);
+    },
+
+    async replyAfter(session, watermark): Promise<ClosingRow | null> {
+      const row = (await query(closingRow, [session, watermark]))[0];
+      if (row === undefined || row[3] !== 'assistant') return null;
+      return {
+        ...located(row[0], row[1], row[2], row[4]),
+        hasToolCalls: row[5] === 1,
+        finishReason: textOrNull(row[6]),
+      };
+    },
+
+    async resolve(locator) {
+      const address = decodeLocator(locator);
+      if (address === null) return null;
+      const rows = await query(locatedRows, [address.session, { real: address.timestamp }, address.row]);
+      const [first] = rows;
+      if (first === undefined) return null;
+      if (rows.length > 1 && first[0] !== address.row) {
+        throw new Problem('conflict', 'More than one row of the transcript answers to this locator.', { locator });
+      }
+      return located(first[0], first[1], first[2], first[3]);
+    },
+
+    async read(conversation, view, after, limit) {
+      const from = after === null ? 0 : decodeCursor(after);
+      if (from === null) throw new Problem('invalid-request', 'The cursor is not one that this route gave.');
+      if (conversation.session === null) return { turns: [], next: null };
+      // One more than asked for tells whether there is another page.
+      const rows = await query(pageRows, [conversation.session, from, limit + 1]);
+      const page = rows.slice(0, limit);
+      const last = page.at(-1);
+      return {
+        turns: page.flatMap((row) => turn(row, view) ?? []),
+        next: rows.length > limit && last !== undefined ? encodeCursor(Number(last[0])) : null,
+      };
+    },
+  };
+}
+
+/** One row of a page as a reader of `view` sees it; null when it does not. */
+function turn(row: readonly SqlValue[], view: 'client' | 'canonical'): TranscriptTurn | null {
+  const [id, session, timestamp, role, content, toolCalls, finishReason, inBatch, repeats, followsUnfinished] = row;
+  if (role !== 'user' && role !== 'assistant') return null;
+  const kind = rowKind({
+    role,
+    text: rowText(textOrNull(content)),
+    hasToolCalls: toolCalls !== null,
+    finishReason: textOrNull(finishReason),
+    batched: inBatch === 1,
+    repeats: repeats === 1,
+    followsUnfinished: followsUnfinished === 1,
+  });
+  if (kind === 'machinery' || (kind === 'step' && view === 'client')) return null;
+  const { locator, text } = located(id, session, timestamp, content);
+  const seen = { locator, role, text, at: new Date(Number(timestamp) * 1000), etag: etagOf(text) } as const;
+  return view === 'client' ? seen : { ...seen, toolCalls: calls(textOrNull(toolCalls)) };
+}
+
+/** Strong entity tag of a row's text, quotes included: the first 128 bits of its SHA-256. */
+export function etagOf(text: string): string {
+  return `"${new Bun.CryptoHasher('sha256').update(text).digest('hex').slice(0, 32)}"`;
+}
+
+function calls(json: string | null): readonly unknown[] {
+  if (json === null) return [];
+  const parsed: unknown = JSON.parse(json);
+  return Array.isArray(parsed) ? parsed : [parsed];
+}
+
+function located(
+  id: SqlValue | undefined,
+  session: SqlValue | undefined,
+  timestamp: SqlValue | undefined,
+  content: SqlValue | undefined,
+): TranscriptRow {
+  return {
+    locator: encodeLocator({ session: String(session), row: Number(id), timestamp: Number(timestamp) }),
+    text: rowText(textOrNull(content)),
+  };
+}
+
+const textOrNull = (value: SqlValue | undefined): string | null => (typeof value === 'string' ? value : null);

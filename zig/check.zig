@@ -1,0 +1,132 @@
+//! `check`: whether this host can run holders, one line a feature, with what to do where it cannot. Every test is made
+//! by a child process, so that none changes the next.
+const std = @import("std");
+const linux = std.os.linux;
+const sys = @import("sys.zig");
+const process = @import("process.zig");
+const identity = @import("identity.zig");
+const mounts = @import("mounts.zig");
+const landlock = @import("landlock.zig");
+const seccomp = @import("seccomp.zig");
+const memfd = @import("memfd.zig");
+
+const Feature = struct {
+    name: []const u8,
+    works: *const fn () linux.E,
+    fix: []const u8,
+};
+
+const features = [_]Feature{
+    .{
+        .name = "user namespaces",
+        .works = userNamespace,
+        .fix = "allow them: sysctl user.max_user_namespaces and kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; in a container a seccomp profile that allows unshare",
+    },
+    .{
+        .name = "mount namespaces",
+        .works = mountNamespace,
+        .fix = "in a container add the capability SYS_ADMIN and AppArmor and seccomp profiles that allow mount",
+    },
+    .{
+        .name = "fresh /proc in a PID namespace",
+        .works = freshProc,
+        .fix = "in a container unmask /proc: --security-opt systempaths=unconfined",
+    },
+    .{
+        .name = "/dev/fuse",
+        .works = fuseMount,
+        .fix = "load the fuse module, let this user open /dev/fuse (mode 0666, or run as root), in a container pass --device /dev/fuse",
+    },
+    .{
+        .name = "Landlock",
+        .works = hasLandlock,
+        .fix = "a kernel of 5.13 or newer with CONFIG_SECURITY_LANDLOCK and landlock in the lsm= list",
+    },
+    .{
+        .name = "seccomp filters",
+        .works = seccomp.works,
+        .fix = "a kernel with CONFIG_SECCOMP_FILTER",
+    },
+    .{
+        .name = "sealed memfds",
+        .works = memfd.works,
+        .fix = "a kernel with CONFIG_MEMFD_CREATE, and a seccomp profile that allows memfd_create",
+    },
+};
+
+pub fn run() noreturn {
+    var all_work = true;
+    for (features) |feature| {
+        const e = inChild(feature.works);
+        if (e == .SUCCESS) {
+            say(&.{ "ok ", feature.name, "\n" });
+            continue;
+        }
+        all_work = false;
+        say(&.{ "missing ", feature.name, ": ", feature.fix, " (E", sys.errnoName(e), ")\n" });
+    }
+    linux.exit_group(if (all_work) 0 else 1);
+}
+
+fn say(parts: []const []const u8) void {
+    for (parts) |part| _ = linux.write(1, part.ptr, part.len);
+}
+
+/// Error numbers fit into an exit code.
+fn inChild(works: *const fn () linux.E) linux.E {
+    const child = process.fork("check") orelse linux.exit_group(@intCast(@min(255, @backingInt(works()))));
+    while (process.reap(true)) |ended| {
+        if (ended.pid != child) continue;
+        if (ended.status.signal() != 0) return .NOSYS; // Ended by a filter of calls around us.
+        return @fromBackingInt(@as(u16, ended.status.code()));
+    }
+    return .CHILD;
+}
+
+fn userNamespace() linux.E {
+    return enter(sys.CLONE_NEWUSER);
+}
+
+/// As a holder of this user does it: an ordinary user's namespaces are made inside a user namespace of its own.
+fn enter(kinds: usize) linux.E {
+    const uid = linux.geteuid();
+    const gid = linux.getegid();
+    const e = linux.errno(linux.unshare(sys.CLONE_NEWUSER));
+    if (e != .SUCCESS) return e;
+    if (uid != 0) identity.mapOwn(uid, gid, false);
+    if (kinds == sys.CLONE_NEWUSER) return .SUCCESS;
+    return linux.errno(linux.unshare(kinds));
+}
+
+fn mountNamespace() linux.E {
+    const e = enter(sys.CLONE_NEWNS);
+    if (e != .SUCCESS) return e;
+    mounts.makePrivate();
+    return linux.errno(linux.mount("tmpfs", "/dev", "tmpfs", mounts.MS_NOSUID | mounts.MS_NODEV, @intFromPtr("size=64k")));
+}
+
+fn freshProc() linux.E {
+    // The supervisor gives the machine a new /proc first; without its namespaces the host's may be masked.
+    const e = linux.errno(linux.unshare(if (linux.geteuid() == 0) sys.CLONE_NEWNS | sys.CLONE_NEWPID else sys.CLONE_NEWUSER | sys.CLONE_NEWNS | sys.CLONE_NEWPID));
+    if (e != .SUCCESS) return e;
+    mounts.makePrivate();
+    return inChild(mountProc);
+}
+
+fn mountProc() linux.E {
+    return linux.errno(linux.mount("proc", "/proc", "proc", mounts.MS_NOSUID | mounts.MS_NODEV | mounts.MS_NOEXEC, 0));
+}
+
+fn fuseMount() linux.E {
+    const e = enter(sys.CLONE_NEWNS);
+    if (e != .SUCCESS) return e;
+    const opened = linux.openat(linux.AT.FDCWD, "/dev/fuse", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0);
+    return linux.errno(opened);
+}
+
+fn hasLandlock() linux.E {
+    return switch (landlock.version()) {
+        .abi => .SUCCESS,
+        .none => |e| e,
+    };
+}

@@ -1,0 +1,45 @@
+//! Every limit of confined-exec in one place. Sizes are bytes unless the name says otherwise.
+
+/// Host user ids below this belong to the system: a holder is never mapped to one of them, above all not to 0.
+pub const host_uid_min: u32 = 1000;
+pub const host_uid_max: u32 = 4_000_000_000;
+/// User and group id of Hermes and its tools inside a holder.
+pub const inner_uid: u32 = 1000;
+
+pub const manifest_bytes = 16 * 1024;
+pub const manifest_binds = 64;
+pub const manifest_args = 64;
+pub const path_bytes = 1024;
+/// A unix socket path, without its ending zero.
+pub const socket_path_bytes = 107;
+pub const token_bytes = 64;
+
+pub const environment_bytes = 128 * 1024;
+pub const environment_entries = 512;
+pub const ca_bundle_bytes = 4 * 1024 * 1024;
+pub const start_script_bytes = 1024 * 1024;
+
+/// Everything mounted below a holder's root: manifest binds, system directories, `/etc` files, device nodes.
+pub const captured_mounts = 160;
+pub const root_tmpfs = "mode=0755,size=16m,nr_inodes=4096";
+pub const tmp_tmpfs = "mode=1777,size=1g,nr_inodes=262144";
+pub const shm_tmpfs = "mode=1777,size=64m,nr_inodes=4096";
+
+/// The largest FUSE payload (`max_write`) that the relay carries, and what its headers add.
+pub const fuse_payload = 1024 * 1024;
+pub const fuse_message = fuse_payload + 64 * 1024;
+/// Invalidations waiting for a busy kernel. More than this is an error, never a stall of the replies behind them.
+pub const notification_queue = 256 * 1024;
+pub const notification_message = 4096;
+
+/// How long the machine may take to accept a connection and to say `go`, in milliseconds.
+pub const machine_answer_ms = 60_000;
+
+pub const holder_files = 4096;
+pub const holder_processes = 2048;
+pub const machine_files = 65536;
+
+/// Programs that one `shell` start may try.
+pub const shell_candidates = 256;
+/// Names in the root directory that a tool's Landlock domain may list.
+pub const root_names = 128;

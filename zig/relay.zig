@@ -1,0 +1,286 @@
+//! The relay: outside of every namespace of the holder, between the kernel's FUSE device and the machine's socket. It
+//! knows of a message only its length, and whether it is a reply or an invalidation.
+//!
+//! An invalidation may wait in the kernel for a lock whose owner waits for a reply. So invalidations go through a process
+//! of their own, on a device of their own (FUSE_DEV_IOC_CLONE): the relay's death ends the requests it had read even
+//! while that process is stuck.
+const std = @import("std");
+const linux = std.os.linux;
+const sys = @import("sys.zig");
+const limits = @import("limits.zig");
+const process = @import("process.zig");
+const identity = @import("identity.zig");
+const control = @import("control.zig");
+const seccomp = @import("seccomp.zig");
+
+const FUSE_DEV_IOC_CLONE = 0x8004e500;
+const reply_header = 16;
+const request_header = 40;
+
+pub const Start = struct {
+    /// The `F` stream to the machine.
+    stream: sys.Fd,
+    /// This end of the pair with the holder's outer process.
+    link: sys.Fd,
+    null_fd: sys.Fd,
+    /// Host user to map and to become; null when the holder runs as an ordinary user.
+    host_uid: ?u32,
+};
+
+/// A second descriptor of the same FUSE connection.
+pub fn cloneDevice(device: sys.Fd, spare: sys.Fd) void {
+    const number: u32 = @intCast(device);
+    _ = sys.must(linux.ioctl(spare, FUSE_DEV_IOC_CLONE, @intFromPtr(&number)), "clone the FUSE device");
+}
+
+/// The life of the relay process, forked by the holder's outer process before any namespace exists.
+pub fn run(start: Start) noreturn {
+    sys.nameProcess("edge-relay");
+    // The control stream is outer's alone: this process ends with a message on standard error, and outer tells the machine.
+    sys.report_fd = -1;
+    const outer = linux.getppid();
+    process.dieWithParent();
+    process.letGoOfPipes(start.null_fd);
+    const stream: sys.Fd = 3;
+    const link: sys.Fd = 4;
+    keepOnly(start.stream, start.link);
+    if (start.host_uid) |uid| {
+        if (control.receive(link, &request_byte, true) == null) linux.exit_group(sys.exit_failure);
+        identity.mapOther(outer, uid);
+        control.send(link, "m");
+    }
+    const devices = control.receiveDescriptors(link);
+    _ = linux.close(link);
+    if (start.host_uid) |uid| identity.becomeHostUser(uid);
+    identity.dropPrivileges();
+    process.notDumpable();
+    process.dieWithParent();
+    if (linux.getppid() != outer) linux.exit_group(sys.exit_failure);
+    const notifier = startNotifier(devices, stream);
+    setNonBlocking(devices[0]);
+    setNonBlocking(stream);
+    setNonBlocking(notifier);
+    _ = linux.close(devices[1]);
+    seccomp.confineRelay();
+    move(devices[0], stream, notifier);
+}
+
+var request_byte: [1]u8 = undefined;
+
+/// Puts the two sockets on 3 and 4 and closes the rest: above all the control stream and the memfds.
+fn keepOnly(stream: sys.Fd, link: sys.Fd) void {
+    const above: sys.Fd = 64;
+    _ = sys.must(linux.dup3(stream, above, linux_cloexec), "dup3");
+    _ = sys.must(linux.dup3(link, above + 1, linux_cloexec), "dup3");
+    _ = sys.must(linux.dup3(above, 3, linux_cloexec), "dup3");
+    _ = sys.must(linux.dup3(above + 1, 4, linux_cloexec), "dup3");
+    sys.closeFrom(5);
+}
+
+const linux_cloexec = sys.O_CLOEXEC;
+
+fn setNonBlocking(fd: sys.Fd) void {
+    const F_SETFL = 4;
+    const O_NONBLOCK = 0x800;
+    _ = sys.must(linux.fcntl(fd, F_SETFL, O_NONBLOCK), "non-blocking");
+}
+
+/// Returns the end that takes invalidations.
+fn startNotifier(devices: [2]sys.Fd, stream: sys.Fd) sys.Fd {
+    var ends: [2]sys.Fd = undefined;
+    _ = sys.must(linux.pipe2(&ends, .{ .CLOEXEC = true }), "pipe");
+    const relay = linux.getpid();
+    if (process.fork("notifier") == null) {
+        sys.nameProcess("edge-notify");
+        process.dieWithParent();
+        if (linux.getppid() != relay) linux.exit_group(sys.exit_failure);
+        for ([_]sys.Fd{ devices[0], stream, ends[1] }) |fd| _ = linux.close(fd);
+        seccomp.confineRelay();
+        notify(devices[1], ends[0]);
+    }
+    _ = linux.close(ends[0]);
+    return ends[1];
+}
+
+fn notify(device: sys.Fd, source: sys.Fd) noreturn {
+    const message = down.bytes[0..limits.notification_message];
+    while (true) {
+        readExactly(source, message[0..reply_header]);
+        const length = std.mem.readInt(u32, message[0..4], .little);
+        sys.assert(length >= reply_header and length <= message.len, "notification length");
+        readExactly(source, message[reply_header..length]);
+        const rc = linux.write(device, message.ptr, length);
+        switch (linux.errno(rc)) {
+            // What is not cached needs no invalidation; what is busy or not empty is the machine's to ask again.
+            .SUCCESS, .NOENT, .NOTEMPTY, .BUSY, .NOTDIR, .EXIST, .INTR => {},
+            .NODEV, .NOTCONN, .PERM => linux.exit_group(0), // Unmounted.
+            else => sys.fail("notify", "", linux.errno(rc)),
+        }
+    }
+}
+
+fn readExactly(fd: sys.Fd, into: []u8) void {
+    var done: usize = 0;
+    while (done < into.len) {
+        const got = linux.read(fd, into.ptr + done, into.len - done);
+        if (linux.errno(got) == .INTR) continue;
+        if (sys.must(got, "notifier read") == 0) linux.exit_group(0);
+        done += got;
+    }
+}
+
+/// Bytes that came in and have not gone out.
+fn Buffer(comptime capacity: usize) type {
+    return struct {
+        bytes: [capacity]u8 = undefined,
+        start: usize = 0,
+        end: usize = 0,
+
+        const Self = @This();
+
+        fn pending(self: *Self) []u8 {
+            return self.bytes[self.start..self.end];
+        }
+
+        fn isEmpty(self: *const Self) bool {
+            return self.start == self.end;
+        }
+
+        fn took(self: *Self, count: usize) void {
+            sys.assert(count <= self.end - self.start, "bytes that are there");
+            self.start += count;
+            if (self.start == self.end) {
+                self.start = 0;
+                self.end = 0;
+            }
+        }
+
+        /// Moves what is pending to the front, so that all room is behind it.
+        fn compact(self: *Self) void {
+            if (self.start == 0) return;
+            const length = self.end - self.start;
+            std.mem.copyForwards(u8, self.bytes[0..length], self.bytes[self.start..self.end]);
+            self.start = 0;
+            self.end = length;
+        }
+
+        fn room(self: *Self) []u8 {
+            return self.bytes[self.end..];
+        }
+
+        fn got(self: *Self, count: usize) void {
+            sys.assert(count <= capacity - self.end, "bytes that fit");
+            self.end += count;
+        }
+    };
+}
+
+/// One request of the kernel on its way to the machine.
+var up: Buffer(limits.fuse_message) = .{};
+/// Replies of the machine; room for a whole one behind a part of one.
+var down: Buffer(2 * limits.fuse_message) = .{};
+var notifications: Buffer(limits.notification_queue) = .{};
+
+fn move(device: sys.Fd, stream: sys.Fd, notifier: sys.Fd) noreturn {
+    const POLL = linux.POLL;
+    while (true) {
+        const write_wanted: i16 = if (up.isEmpty()) 0 else POLL.OUT;
+        var watched = [_]linux.pollfd{
+            .{ .fd = stream, .events = POLL.IN | write_wanted, .revents = 0 },
+            // While a request waits for the socket, no other is taken; a negative descriptor is not watched.
+            .{ .fd = if (up.isEmpty()) device else -1, .events = POLL.IN, .revents = 0 },
+            .{ .fd = if (notifications.isEmpty()) -1 else notifier, .events = POLL.OUT, .revents = 0 },
+        };
+        const ready = linux.poll(&watched, watched.len, -1);
+        if (linux.errno(ready) == .INTR) continue;
+        _ = sys.must(ready, "poll");
+        if (watched[0].revents & (POLL.IN | POLL.HUP | POLL.ERR) != 0) takeReplies(stream, device);
+        if (watched[1].revents != 0) takeRequest(device);
+        if (!up.isEmpty()) sendRequest(stream);
+        if (!notifications.isEmpty()) sendNotifications(notifier);
+    }
+}
+
+fn takeRequest(device: sys.Fd) void {
+    const room = up.room();
+    sys.assert(room.len == limits.fuse_message, "an empty request buffer");
+    const rc = linux.read(device, room.ptr, room.len);
+    switch (linux.errno(rc)) {
+        .SUCCESS => {
+            sys.assert(rc >= request_header, "request length");
+            sys.assert(std.mem.readInt(u32, room[0..4], .little) == rc, "one whole request");
+            up.got(rc);
+        },
+        // Nothing there after all, or a request that was interrupted while it was read.
+        .AGAIN, .INTR, .NOENT => {},
+        .NODEV => linux.exit_group(0), // Unmounted: the holder has ended.
+        else => sys.fail("read from the FUSE device", "", linux.errno(rc)),
+    }
+}
+
+fn sendRequest(stream: sys.Fd) void {
+    const bytes = up.pending();
+    const rc = linux.sendto(stream, bytes.ptr, bytes.len, sys.MSG_NOSIGNAL, null, 0);
+    switch (linux.errno(rc)) {
+        .SUCCESS => up.took(rc),
+        .AGAIN, .INTR => {},
+        else => sys.fail("write to the machine's FUSE stream", "", linux.errno(rc)),
+    }
+}
+
+fn takeReplies(stream: sys.Fd, device: sys.Fd) void {
+    down.compact();
+    const room = down.room();
+    sys.assert(room.len > 0, "room for a reply");
+    const rc = linux.read(stream, room.ptr, room.len);
+    switch (linux.errno(rc)) {
+        .SUCCESS => {},
+        .AGAIN, .INTR => return,
+        else => sys.fail("read from the machine's FUSE stream", "", linux.errno(rc)),
+    }
+    if (rc == 0) sys.fail("the machine closed the FUSE stream", "", .CONNRESET);
+    down.got(rc);
+    while (down.pending().len >= reply_header) {
+        const bytes = down.pending();
+        const length = std.mem.readInt(u32, bytes[0..4], .little);
+        if (length < reply_header or length > limits.fuse_message) sys.fail("length of a FUSE reply", "", .PROTO);
+        if (bytes.len < length) break;
+        const message = bytes[0..length];
+        const unique = std.mem.readInt(u64, message[8..16], .little);
+        if (unique == 0) queueNotification(message) else giveReply(device, message);
+        down.took(length);
+    }
+}
+
+fn giveReply(device: sys.Fd, message: []const u8) void {
+    while (true) {
+        const rc = linux.write(device, message.ptr, message.len);
+        switch (linux.errno(rc)) {
+            .INTR => continue,
+            .SUCCESS => {},
+            .NOENT => {}, // Nobody waits any more: the request was interrupted.
+            .NODEV => linux.exit_group(0),
+            else => sys.fail("reply to the kernel", "", linux.errno(rc)),
+        }
+        return;
+    }
+}
+
+fn queueNotification(message: []const u8) void {
+    if (message.len > limits.notification_message) sys.fail("length of a FUSE notification", "", .PROTO);
+    notifications.compact();
+    const room = notifications.room();
+    if (message.len > room.len) sys.fail("queue of FUSE notifications", "", .NOBUFS);
+    @memcpy(room[0..message.len], message);
+    notifications.got(message.len);
+}
+
+fn sendNotifications(notifier: sys.Fd) void {
+    const bytes = notifications.pending();
+    const rc = linux.write(notifier, bytes.ptr, bytes.len);
+    switch (linux.errno(rc)) {
+        .SUCCESS => notifications.took(rc),
+        .AGAIN, .INTR => {},
+        else => sys.fail("write to the notifier", "", linux.errno(rc)),
+    }
+}

@@ -45,5 +45,5 @@ test.each([
 
 test('a long text is cut', () => {
   const [line] = logged((log) => log.info('x', { reason: 'a'.repeat(10_000) }));
-  expect((line?.reason as string).length).toBe(2_000);
+  expect(line).toMatchObject({ reason: 'a'.repeat(2_000) });
 });

@@ -1,0 +1,78 @@
+/**
+ * Whose sessions a holder's Hermes may write: those it created through its relay, those the machine named when it attached
+ * the conversation, and their descendants (subagents, compression).
+ */
+
+/** Answers for one session id the id of its parent, null for a root, or undefined when there is no such session. */
+export type ParentLookup = (session: string) => Promise<string | null | undefined>;
+
+export type LineageOptions = {
+  /** Sessions of this conversation from before. */
+  readonly sessions: readonly string[];
+  /**
+   * `own`: nothing else. `adopt-first`: a relay that knows no session yet takes the first existing one that its child writes
+   * to; for a machine that keeps no record of which sessions belong to which conversation.
+   */
+  readonly trust: 'own' | 'adopt-first';
+  /** A session without a parent came into being, or was adopted: worth keeping for the next attachment. */
+  readonly onRoot: (session: string) => void;
+};
+
+/** Generations of parents that are looked at to find one of one's own. */
+const maxAncestors = 64;
+/** Sessions remembered; more than a conversation ever has. Beyond it ancestry is looked up again each time. */
+const maxRemembered = 10_000;
+
+export class Lineage {
+  readonly #own: Set<string>;
+  readonly #options: LineageOptions;
+
+  constructor(options: LineageOptions) {
+    this.#options = options;
+    this.#own = new Set(options.sessions);
+  }
+
+  /** True when nothing needs to be looked up. */
+  has(session: string): boolean {
+    return this.#own.has(session);
+  }
+
+  sessions(): Iterable<string> {
+    return this.#own;
+  }
+
+  /** Makes a session one's own; the machine does so when it attaches a conversation. */
+  allow(session: string): void {
+    if (this.#own.size < maxRemembered) this.#own.add(session);
+  }
+
+  /**
+   * Decides about a session that is not known yet. `creates`: whether the statement would bring it into being if it is not
+   * there, and then with a parent or without. Must run on the stream of the statement, after what precedes it, so that the
+   * answer still holds when it runs.
+   */
+  async admits(session: string, creates: 'no' | 'root' | 'child', parentOf: ParentLookup): Promise<boolean> {
+    const parent = await parentOf(session);
+    // Where nothing is, nothing can be harmed: a write finds no row, or violates the foreign key.
+    if (parent === undefined) {
+      if (creates !== 'no') this.#take(session, creates === 'root');
+      return true;
+    }
+    let ancestor: string | null = parent;
+    for (let n = 0; ancestor !== null && n < maxAncestors; n++) {
+      if (this.has(ancestor)) {
+        this.#take(session, false);
+        return true;
+      }
+      ancestor = (await parentOf(ancestor)) ?? null;
+    }
+    if (this.#options.trust !== 'adopt-first' || this.#own.size > 0) return false;
+    this.#take(session, true);
+    return true;
+  }
+
+  #take(session: string, root: boolean): void {
+    this.allow(session);
+    if (root) this.#options.onRoot(session);
+  }
+}

@@ -65,7 +65,8 @@ export function pythonProblem(command: string, found: ProbedPython): Problem | n
 
 /** What keeps this version of Node (as `node --version` prints it, null when there is none) from being used, or null. */
 export function nodeProblem(version: string | null): Problem | null {
-  const fix = 'Install Node 20 or later (Debian: apt install nodejs npm).';
+  const fix =
+    'Install Node 20 or later with npx (Debian 13: apt install nodejs npm; Debian 12 has only Node 18: see nodejs.org).';
   if (version === null) return { what: 'Node was not found on the PATH.', fix };
   const major = Number(/^v(\d+)\./.exec(version)?.[1] ?? 0);
   return major >= 20 ? null : { what: `Node is ${version}; 20 or later is needed.`, fix };

@@ -184,3 +184,21 @@ export function statedFailure(streamed: string): string | null {
     .slice(0, 200)
     .trim();
 }
+
+const modelUpdates = new Set(['agent_message_chunk', 'agent_thought_chunk', 'tool_call', 'tool_call_update', 'plan']);
+
+/** Whether the model caused this update; Hermes sends others by itself, also late ones of an earlier turn. */
+export function isModelUpdate(update: Readonly<Record<string, unknown>>): boolean {
+  return typeof update.sessionUpdate === 'string' && modelUpdates.has(update.sessionUpdate);
+}
+
+const chunkSchema = v.looseObject({
+  sessionUpdate: v.literal('agent_message_chunk'),
+  content: v.looseObject({ type: v.literal('text'), text: v.string() }),
+});
+
+/** The text of a message chunk; empty for every other update. */
+export function chunkText(update: Readonly<Record<string, unknown>>): string {
+  const chunk = v.safeParse(chunkSchema, update);
+  return chunk.success ? chunk.output.content.text : '';
+}

@@ -67,6 +67,14 @@ describe('replyAfter', () => {
     expect(await transcript.replyAfter('s', watermark)).toBeNull();
     db.append({ role: 'assistant', content: 'a2' });
     expect(await transcript.replyAfter('s', watermark)).toMatchObject({ text: 'a2' });
+    const later = await transcript.watermark();
+    db.compact([
+      { role: 'user', content: 'q2' },
+      { role: 'assistant', content: 'a2' },
+    ]);
+    expect(await transcript.replyAfter('s', later)).toBeNull();
+    db.append({ role: 'assistant', content: 'a2' });
+    expect(await transcript.replyAfter('s', watermark)).toMatchObject({ text: 'a2' });
   });
 
   test('follows the lineage of compression, not branches or delegations', async () => {

@@ -33,9 +33,15 @@ const lineage = `
 /** Rows that the user took back are neither live nor compacted. */
 const kept = '(m.active = 1 OR m.compacted = 1)';
 
+// Compaction writes its rows in one transaction, microseconds apart; every other row is a transaction of its own. It
+// repeats rows that it put away: those of the same session are marked, those of an earlier session of the lineage are not.
+const batched = `EXISTS (
+  SELECT 1 FROM messages b
+  WHERE b.id IN (m.id - 1, m.id + 1) AND b.session_id = m.session_id AND abs(b.timestamp - m.timestamp) < 3e-6)`;
+
 // The plus keeps SQLite from walking the whole session: the rows after the watermark are few.
 const closingRow = `${lineage}
-  SELECT m.id, m.session_id, m.timestamp, m.role, m.content, m.tool_calls IS NOT NULL, m.finish_reason
+  SELECT m.id, m.session_id, m.timestamp, m.role, m.content, m.tool_calls IS NOT NULL, m.finish_reason, ${batched}
   FROM messages m
   WHERE +m.session_id IN (SELECT id FROM lineage) AND m.id > ? AND m.active = 1 AND m.platform_message_id IS NULL
   ORDER BY m.id DESC LIMIT 1`;
@@ -45,11 +51,6 @@ const locatedRows = `
   WHERE m.session_id = ? AND m.timestamp = ? AND ${kept}
   ORDER BY m.id = ? DESC LIMIT 2`;
 
-// Compaction writes its rows in one transaction, microseconds apart; every other row is a transaction of its own. It
-// repeats rows that it put away: those of the same session are marked, those of an earlier session of the lineage are not.
-const batched = `EXISTS (
-  SELECT 1 FROM messages b
-  WHERE b.id IN (m.id - 1, m.id + 1) AND b.session_id = m.session_id AND abs(b.timestamp - m.timestamp) < 3e-6)`;
 const pageRows = `${lineage},
   page AS (
     SELECT m.*, ${batched} AS batched FROM messages m
@@ -92,7 +93,8 @@ export function createTranscript(database: SqlReader): Transcript {
 
     async replyAfter(session, watermark): Promise<ClosingRow | null> {
       const row = (await query(closingRow, [session, watermark]))[0];
-      if (row === undefined || row[3] !== 'assistant') return null;
+      // A row that compaction wrote last is a copy of an earlier one.
+      if (row === undefined || row[3] !== 'assistant' || row[7] === 1) return null;
       return {
         ...located(row[0], row[1], row[2], row[4]),
         hasToolCalls: row[5] === 1,

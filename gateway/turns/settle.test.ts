@@ -1,0 +1,99 @@
+import { describe, expect, test } from 'bun:test';
+import type { Locator } from '../ids.ts';
+import type { ClosingRow } from '../transcript/transcript.ts';
+import { childStaysWarm, settle, type TurnEnd, type TurnFacts } from './settle.ts';
+
+const row = (more: Partial<ClosingRow> = {}): ClosingRow => ({
+  locator: 'L' as Locator,
+  text: 'the reply',
+  hasToolCalls: false,
+  finishReason: 'stop',
+  ...more,
+});
+const ended: TurnEnd = { kind: 'stopped', stopReason: 'end_turn' };
+const facts = (more: Partial<TurnFacts>): TurnFacts => ({
+  end: ended,
+  stopped: null,
+  closing: null,
+  streamed: '',
+  ...more,
+});
+const delivered = { outcome: 'delivered', reply: { locator: 'L' as Locator, text: 'the reply' } } as const;
+const problemOf = (more: Partial<TurnFacts>): string => {
+  const settlement = settle(facts(more));
+  return settlement.outcome === 'failed' ? (settlement.problem.type.split(':').at(-1) ?? '') : settlement.outcome;
+};
+
+const ends: TurnEnd[] = [
+  ended,
+  { kind: 'stopped', stopReason: 'refusal' },
+  { kind: 'stopped', stopReason: 'cancelled' },
+  { kind: 'error', code: -32603, message: 'x' },
+  { kind: 'gone' },
+  { kind: 'overdue' },
+  { kind: 'unknown' },
+];
+
+test('a complete reply is delivered however the prompt ended', () => {
+  for (const end of ends) {
+    for (const stopped of [null, 'by-client', 'deadline'] as const) {
+      expect(settle(facts({ end, stopped, closing: row() }))).toEqual(delivered);
+    }
+  }
+});
+
+test('without a row every end is a failure with its own name', () => {
+  expect(ends.map((end) => problemOf({ end }))).toEqual([
+    'turn-no-reply',
+    'turn-refused',
+    'turn-no-reply',
+    'agent-failed',
+    'agent-failed',
+    'agent-failed',
+    'turn-interrupted',
+  ]);
+});
+
+describe('rows that are no reply', () => {
+  test('a step, a cut-off part, an empty answer', () => {
+    for (const closing of [
+      row({ hasToolCalls: true, finishReason: 'tool_calls' }),
+      row({ finishReason: 'length' }),
+      row({ finishReason: 'content_filter' }),
+      row({ finishReason: null, text: '(empty)' }),
+      row({ text: ' \u0085' }),
+    ]) {
+      expect(problemOf({ closing })).toBe('turn-no-reply');
+    }
+  });
+
+  test('a text without a finish reason is an answer of a turn that ended, a fragment of one that did not', () => {
+    const closing = row({ finishReason: null });
+    expect(settle(facts({ closing }))).toEqual(delivered);
+    for (const end of ends.slice(1)) expect(problemOf({ end, closing })).not.toBe('delivered');
+    expect(problemOf({ end: { kind: 'stopped', stopReason: 'cancelled' }, stopped: 'by-client', closing })).toBe(
+      'cancelled',
+    );
+  });
+});
+
+test('a cancelled turn is cancelled, one stopped at its deadline is not', () => {
+  for (const end of ends) {
+    expect(problemOf({ end, stopped: 'by-client' })).toBe('cancelled');
+    expect(problemOf({ end, stopped: 'deadline' })).toBe('turn-deadline');
+  }
+});
+
+test('what the agent said about its failure is quoted, what the model said is not', () => {
+  const stated = settle(facts({ streamed: 'API call failed after 3 retries: Connection error.' }));
+  expect(stated).toMatchObject({
+    problem: { detail: expect.stringContaining('Connection error'), stopReason: 'end_turn' },
+  });
+  const prose = settle(facts({ streamed: 'My dear friend, the answer is' }));
+  expect(JSON.stringify(prose)).not.toContain('friend');
+});
+
+test('only a child that ended its turn by itself takes the next one', () => {
+  expect(ends.map((end) => childStaysWarm(end, false))).toEqual([true, false, false, false, false, false, false]);
+  expect(ends.some((end) => childStaysWarm(end, true))).toBe(false);
+});

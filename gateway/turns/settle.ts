@@ -1,0 +1,79 @@
+/**
+ * What a turn came to: a pure decision from how its prompt ended and what SessionDB holds. A reply exists only where
+ * SessionDB holds this turn's own closing assistant row; everything else is a failure and is told as one, never as prose
+ * (ADR-046 §4).
+ */
+import { statedFailure } from '../acp/agent-profile.ts';
+import type { PromptEnd } from '../acp/client.ts';
+import { isReply } from '../acp/row-profile.ts';
+import { Problem, type ProblemDocument } from '../problem.ts';
+import type { ClosingRow, TranscriptRow } from '../transcript/transcript.ts';
+
+/** How the wait for the prompt ended: with it, or without it. */
+export type TurnEnd = PromptEnd | { readonly kind: 'overdue' } | { readonly kind: 'unknown' };
+
+export interface TurnFacts {
+  readonly end: TurnEnd;
+  /** Why `session/cancel` was sent, if it was. */
+  readonly stopped: 'by-client' | 'deadline' | null;
+  /** The session's closing row after the watermark. */
+  readonly closing: ClosingRow | null;
+  /** The end of what the agent streamed as message text, to quote a failure that it stated itself. */
+  readonly streamed: string;
+}
+
+export type Settlement =
+  | { readonly outcome: 'delivered'; readonly reply: TranscriptRow }
+  | { readonly outcome: 'failed'; readonly problem: ProblemDocument }
+  | { readonly outcome: 'cancelled' };
+
+/** Decides what becomes of the message. A complete reply is delivered whatever else went wrong. */
+export function settle(facts: TurnFacts): Settlement {
+  const { end, closing } = facts;
+  const turn = end.kind === 'stopped' && end.stopReason === 'end_turn' ? 'ended' : 'cut-off';
+  if (closing !== null && isReply({ ...closing, role: 'assistant' }, turn)) {
+    return { outcome: 'delivered', reply: { locator: closing.locator, text: closing.text } };
+  }
+  if (facts.stopped === 'by-client') return { outcome: 'cancelled' };
+  return { outcome: 'failed', problem: failure(facts).document };
+}
+
+/**
+ * Whether the child can take the next prompt. After `session/cancel` the pinned Hermes can answer every later prompt with
+ * "Queued for the next turn", and after an error nobody knows: such a child is replaced.
+ */
+export function childStaysWarm(end: TurnEnd, cancelSent: boolean): boolean {
+  return !cancelSent && end.kind === 'stopped' && end.stopReason === 'end_turn';
+}
+
+function failure({ end, stopped, closing, streamed }: TurnFacts): Problem {
+  if (stopped === 'deadline')
+    return new Problem('turn-deadline', 'The turn was stopped at its deadline without a reply.');
+  switch (end.kind) {
+    case 'unknown':
+      return new Problem(
+        'turn-interrupted',
+        'The gateway ended during this turn and no complete reply was kept. Send it again.',
+      );
+    case 'gone':
+      return new Problem('agent-failed', 'The agent ended during the turn. Send the message again.');
+    case 'overdue':
+      return new Problem('agent-failed', 'The agent did not end the turn when it was asked to.');
+    case 'error':
+      return new Problem('agent-failed', `The agent answered with error ${end.code}.`, { code: end.code });
+    case 'stopped':
+      return stoppedWithoutReply(end.stopReason, closing, streamed);
+  }
+}
+
+function stoppedWithoutReply(stopReason: string, closing: ClosingRow | null, streamed: string): Problem {
+  if (stopReason === 'refusal')
+    return new Problem('turn-refused', 'The agent refused the turn; it may not know the session.');
+  const members = { stopReason };
+  const said = statedFailure(streamed);
+  if (said !== null) return new Problem('turn-no-reply', `The agent gave no reply. It said: ${said}`, members);
+  if (closing?.finishReason === 'length') {
+    return new Problem('turn-no-reply', 'The reply was cut off at the output limit of the model.', members);
+  }
+  return new Problem('turn-no-reply', 'The agent ended the turn without a reply.', members);
+}

@@ -9,6 +9,8 @@ import { type Bound, castFloats, encodedSize, encodeValue, type SqliteValue } fr
 type Prepared = {
   statement: Statement<Record<string, SqliteValue>, SqliteValue[]>;
   columns: WireColumn[];
+  /** As SQLite names the columns of what is executed, which may have casts in it. */
+  names: string[];
   /** Rows can be taken one by one by column name; otherwise two columns share one and all rows are taken at once. */
   iterable: boolean;
 };
@@ -31,25 +33,16 @@ export class SqlConnection {
   readonly #database: Database;
   readonly #cache = new Map<string, Prepared>();
   readonly #counters: Statement<unknown, []>;
-  #generation: number;
 
-  /** @param generation the schema generation that the database is at (`renew`) */
-  constructor(file: string, pragmas: readonly string[], generation: number) {
+  /** @param pragmas run at once */
+  constructor(file: string, pragmas: readonly string[]) {
     this.#database = new Database(file, { readwrite: true, create: true, safeIntegers: true });
     for (const pragma of pragmas) this.#database.run(pragma);
     this.#counters = this.#database.prepare('SELECT changes(), last_insert_rowid()');
-    this.#generation = generation;
   }
 
   get inTransaction(): boolean {
     return this.#database.inTransaction;
-  }
-
-  /** Forgets prepared statements when the schema has changed since: their column names may be old. */
-  renew(generation: number): void {
-    if (this.#generation === generation) return;
-    this.#generation = generation;
-    this.#forget();
   }
 
   /** Runs internal SQL that gives no rows. */
@@ -80,9 +73,16 @@ export class SqlConnection {
 
   /**
    * Executes one statement.
+   * @param again the second attempt, after the schema was found changed
    * @throws SqlFailure SQLite's own error, or `ANSWER_TOO_LARGE`
    */
-  execute(statement: ScannedStatement, bound: Bound, wantRows: boolean, budget: AnswerBudget): WireStatementResult {
+  execute(
+    statement: ScannedStatement,
+    bound: Bound,
+    wantRows: boolean,
+    budget: AnswerBudget,
+    again = false,
+  ): WireStatementResult {
     const { kind } = statement;
     const counts = kind === 'insert' || kind === 'change';
     const prepared = this.#prepare(statement, bound);
@@ -108,12 +108,19 @@ export class SqlConnection {
       };
       if (counts) this.#returning(() => prepared.statement.values(...bound.values) as SqliteValue[][], add);
       else if (prepared.iterable) {
-        const names = prepared.columns.map((column) => column.name);
-        for (const row of prepared.statement.iterate(...bound.values)) add(names.map((name) => row[name]!));
+        const { names } = prepared;
+        for (const row of prepared.statement.iterate(...bound.values)) add(names.map((name) => row[name] ?? null));
       } else for (const row of prepared.statement.values(...bound.values) as SqliteValue[][]) add(row);
+      // SQLite compiles a statement again when the schema has changed: its columns may be others than those known.
+      const columns = this.#currentColumns(prepared);
+      if (columns !== prepared.columns) {
+        this.#evict(prepared);
+        // Rows taken by the old names are wrong; what only reads can simply be done again.
+        if (!counts && !again) return this.execute(statement, bound, wantRows, budget, true);
+      }
       const counters = counts ? (this.#counters.values()[0] as [bigint, bigint]) : null;
       return {
-        cols: prepared.columns,
+        cols: columns,
         rows,
         affected_row_count: counters ? Number(counters[0]) : 0,
         last_insert_rowid: counters && kind === 'insert' ? counters[1].toString() : null,
@@ -155,19 +162,20 @@ export class SqlConnection {
     let prepared: Prepared;
     try {
       const compiled = this.#database.prepare<Record<string, SqliteValue>, SqliteValue[]>(sql);
-      let names = compiled.columnNames;
+      const names = compiled.columnNames;
       const types = names.length ? compiled.declaredTypes : [];
+      let shown = names;
       if (bound.floats && names.length) {
         // The cast must not show in the name of a column that is a bare parameter.
         const plain = this.#database.prepare(statement.sql);
-        names = plain.columnNames;
+        shown = plain.columnNames;
         plain.finalize();
       }
-      const actual = compiled.columnNames;
       prepared = {
         statement: compiled,
-        columns: names.map((name, index) => ({ name, decltype: types[index] ?? null })),
-        iterable: names === actual && new Set(names).size === names.length && !names.includes('__proto__'),
+        columns: shown.map((name, index) => ({ name, decltype: types[index] ?? null })),
+        names,
+        iterable: new Set(names).size === names.length && !names.includes('__proto__'),
       };
     } catch (error) {
       throw sqlFailure(error);
@@ -181,6 +189,19 @@ export class SqlConnection {
       }
     }
     return prepared;
+  }
+
+  /** The statement's columns after it ran: the known ones, or new ones when their names have changed. */
+  #currentColumns({ statement, columns, names }: Prepared): WireColumn[] {
+    const current = statement.columnNames;
+    if (current.length === names.length && current.every((name, index) => name === names[index])) return columns;
+    const types = statement.declaredTypes;
+    return current.map((name, index) => ({ name, decltype: types[index] ?? null }));
+  }
+
+  #evict(prepared: Prepared): void {
+    for (const [sql, known] of this.#cache) if (known === prepared) this.#cache.delete(sql);
+    prepared.statement.finalize();
   }
 
   #forget(): void {

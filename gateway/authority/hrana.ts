@@ -201,7 +201,9 @@ export class HranaService {
     run.assertAlive();
     if (writes && !this.#streams.gate.tryAcquire(stream)) {
       await this.#streams.gate.acquire(stream, run.signal);
-      // Closed while it waited: whoever closed it could not yet give the lock back.
+      // The client may have gone while it waited; let the news of that arrive before its transaction begins.
+      await macrotask();
+      // Closed meanwhile: whoever closed it could not yet give the lock back.
       if (stream.closed) this.#streams.gate.release(stream);
       run.assertAlive();
     }
@@ -216,16 +218,12 @@ export class HranaService {
   #judge(stream: Stream, statement: ScannedStatement): boolean {
     switch (statement.kind) {
       case 'refused':
-        throw new SqlFailure(
-          'SQL_NOT_ALLOWED',
-          `${/^\w+/.exec(statement.sql)?.[0]?.toUpperCase()} cannot be used here`,
-        );
+        throw new SqlFailure('SQL_NOT_ALLOWED', `this statement cannot be used here: ${statement.sql.slice(0, 40)}`);
       case 'insert':
       case 'change':
       case 'begin-immediate':
         return true;
       case 'schema':
-        stream.schemaChanged = true;
         if (/^CREATE\s+(TEMP|TEMPORARY)\b/i.test(statement.sql) || /\btemp\s*\./i.test(statement.sql))
           stream.personal = true;
         return true;

@@ -45,7 +45,7 @@ export class PagedFile {
     const found = this.#log.advance();
     // The lock of the revisions comes first, so that a second authority touches nothing.
     this.revisions = new Revisions(`${file}-revisions`, fileState(file, this.#log, false));
-    this.#connection = new SqlConnection(file, PAGED_FILE_PRAGMAS, 0);
+    this.#connection = new SqlConnection(file, PAGED_FILE_PRAGMAS);
     this.#connection.query('SELECT count(*) FROM sqlite_schema');
     const pageBytes = Number(this.#connection.query('PRAGMA page_size')[0]![0]);
     if (pageBytes !== PAGE_BYTES)
@@ -93,7 +93,7 @@ export class PagedFile {
 
   /** Keeps every page where it stands now, until the returned function is called: a read transaction. */
   holdSnapshot(): () => void {
-    const reader = new SqlConnection(this.#file, PAGED_FILE_PRAGMAS, 0);
+    const reader = new SqlConnection(this.#file, PAGED_FILE_PRAGMAS);
     reader.run('BEGIN');
     reader.query('SELECT count(*) FROM sqlite_schema');
     let held = true;

@@ -52,7 +52,8 @@ function nextToken(sql: string, from: number): Token | null {
   for (;;) {
     if (at >= sql.length) return null;
     const c = sql.charCodeAt(at);
-    if (isSpace(c)) at++;
+    // SQLite takes a byte order mark for white space, but only where a token may begin.
+    if (isSpace(c) || c === 0xfeff) at++;
     else if (c === 45 && sql.charCodeAt(at + 1) === 45) {
       const line = sql.indexOf('\n', at);
       if (line < 0) return null;
@@ -109,7 +110,6 @@ function nextToken(sql: string, from: number): Token | null {
 const KINDS: Record<string, StatementKind> = {
   SELECT: 'read',
   VALUES: 'read',
-  EXPLAIN: 'read',
   INSERT: 'insert',
   REPLACE: 'insert',
   UPDATE: 'change',
@@ -132,15 +132,22 @@ const KINDS: Record<string, StatementKind> = {
 
 const BEHIND_WITH = new Set(['SELECT', 'VALUES', 'INSERT', 'REPLACE', 'UPDATE', 'DELETE']);
 
+/** `fts3_tokenizer` takes a pointer from a bound value; the other loads code. Both are allowed in some builds of SQLite. */
+const REFUSED_FUNCTIONS = new Set(['FTS3_TOKENIZER', 'LOAD_EXTENSION']);
+
+/** @param words the first words in capitals; @param afterWith the verb behind the common table expressions */
 function kindOf(words: readonly string[], afterWith: string | null): StatementKind {
   const first = words[0];
-  if (first === undefined) return 'empty';
   if (first === 'BEGIN') return words[1] === 'IMMEDIATE' || words[1] === 'EXCLUSIVE' ? 'begin-immediate' : 'begin';
   // ROLLBACK TO keeps the transaction open; SQLite's own flag tells afterwards.
   if (first === 'ROLLBACK') return 'rollback';
   if (first === 'WITH') return (afterWith && KINDS[afterWith]) || 'read';
-  // What SQLite does not know either is left to it to refuse.
-  return KINDS[first] ?? 'change';
+  if (first === 'EXPLAIN') {
+    const explained = kindOf(words.slice(words[1] === 'QUERY' ? 3 : 1), afterWith);
+    // Some pragmas take effect while they are compiled, explained or not.
+    return explained === 'pragma' || explained === 'refused' ? 'refused' : 'read';
+  }
+  return (first !== undefined && KINDS[first]) || 'refused';
 }
 
 /**
@@ -187,6 +194,7 @@ export function scanStatement(sql: string, from = 0): { statement: ScannedStatem
   const byName = new Map<string, number>();
   const words: string[] = [];
   let afterWith: string | null = null;
+  let refused = false;
   let parameterCount = 0;
   let depth = 0;
   let at = from;
@@ -210,11 +218,14 @@ export function scanStatement(sql: string, from = 0): { statement: ScannedStatem
     if (token.type === 'word') {
       const word = token.end - token.start > 16 ? '' : sql.slice(token.start, token.end).toUpperCase();
       trigger.word(word);
-      if (words.length < 2) words.push(word);
-      if (afterWith === null && depth === 0 && words[0] === 'WITH' && BEHIND_WITH.has(word)) afterWith = word;
+      if (words.length < 4) words.push(word);
+      if (REFUSED_FUNCTIONS.has(word)) refused = true;
+      if (afterWith === null && depth === 0 && words.includes('WITH') && BEHIND_WITH.has(word)) afterWith = word;
       continue;
     }
     trigger.other();
+    if (token.type === 'other' && REFUSED_FUNCTIONS.has(sql.slice(token.start + 1, token.end - 1).toUpperCase()))
+      refused = true;
     if (token.type === 'open') depth++;
     else if (token.type === 'close') depth--;
     else if (token.type === 'parameter') {
@@ -235,7 +246,7 @@ export function scanStatement(sql: string, from = 0): { statement: ScannedStatem
   }
   const statement = {
     sql: start < 0 ? '' : sql.slice(origin, end).trimEnd(),
-    kind: start < 0 ? ('empty' as const) : kindOf(words.length ? words : ['?'], afterWith),
+    kind: start < 0 ? ('empty' as const) : refused ? ('refused' as const) : kindOf(words, afterWith),
     parameters,
     parameterCount,
   };

@@ -24,8 +24,6 @@ export type Stream = {
   busy: boolean;
   closed: boolean;
   deadline: ReturnType<typeof setTimeout> | null;
-  /** The schema was changed in the open transaction. */
-  schemaChanged: boolean;
   /** Settings or temporary tables make the connection unfit for another stream. */
   personal: boolean;
 };
@@ -37,12 +35,11 @@ export class StreamTable {
   readonly #spare: SqlConnection[] = [];
   /** Never the last one to close: SQLite would then fold and delete the log each time a stream ends. */
   readonly #keeper: SqlConnection;
-  #generation = 0;
 
   /** @throws when the database cannot be opened */
   constructor(options: ServedDatabaseOptions) {
     this.options = options;
-    this.#keeper = new SqlConnection(options.file, options.pragmas, 0);
+    this.#keeper = new SqlConnection(options.file, options.pragmas);
     this.#keeper.query('SELECT count(*) FROM sqlite_schema');
   }
 
@@ -54,8 +51,7 @@ export class StreamTable {
   open(): Stream {
     if (this.#streams.size >= limits.streams)
       throw new RequestRefused(503, 'TOO_MANY_STREAMS', `more than ${limits.streams} streams are open`);
-    const connection =
-      this.#spare.pop() ?? new SqlConnection(this.options.file, this.options.pragmas, this.#generation);
+    const connection = this.#spare.pop() ?? new SqlConnection(this.options.file, this.options.pragmas);
     const stream: Stream = {
       id: randomBytes(16).toString('hex'),
       connection,
@@ -64,11 +60,9 @@ export class StreamTable {
       busy: true,
       closed: false,
       deadline: null,
-      schemaChanged: false,
       personal: false,
     };
     this.#streams.set(stream.id, stream);
-    connection.renew(this.#generation);
     return stream;
   }
 
@@ -82,7 +76,6 @@ export class StreamTable {
     if (stream.deadline) clearTimeout(stream.deadline);
     stream.deadline = null;
     stream.busy = true;
-    stream.connection.renew(this.#generation);
     return stream;
   }
 
@@ -104,11 +97,6 @@ export class StreamTable {
   /** To be called after each statement: ends the write lock with its transaction. */
   settle(stream: Stream): void {
     if (stream.connection.inTransaction) return;
-    if (stream.schemaChanged) {
-      stream.schemaChanged = false;
-      this.#generation++;
-      stream.connection.renew(this.#generation);
-    }
     if (!this.gate.isOwnedBy(stream)) return;
     try {
       this.options.onCommit();

@@ -12,6 +12,7 @@ import { writeStrippedAddon } from './bunfs-assets/make/native-addon.ts';
 import { PrerequisiteError, type Python, requirePrerequisites } from './bunfs-assets/make/prerequisites.ts';
 import { makePythonTools, toolsPython } from './bunfs-assets/make/python-tools.ts';
 import { runStep, type Step, type Workspace } from './bunfs-assets/make/step.ts';
+import { buildConfinedExec } from './zig/build.ts';
 
 const root = import.meta.dir;
 const at = (path: string) => join(root, path);
@@ -36,12 +37,8 @@ function confinedExecStep(toolsDigest: string): Step {
     name: 'confined-exec',
     inputs: [{ path: at('zig') }, { text: `${toolsDigest} ${process.arch}` }],
     outputs: [out],
-    make: () => {
-      const target = `${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-linux-none`;
-      const flags = ['-target', target, '-O', 'ReleaseSmall', '-fstrip', '-fsingle-threaded'];
-      const zig = [toolsPython(tools), '-m', 'ziglang', 'build-exe', ...flags];
-      return run(logs, 'zig build-exe', [...zig, `-femit-bin=${out}`, at('zig/main.zig')]);
-    },
+    make: () =>
+      buildConfinedExec(out, { pythonWithZiglang: toolsPython(tools), cacheDirectory: at('build/zig-cache') }),
   };
 }
 

@@ -2,6 +2,7 @@
  * `bun run test`: sets everything up, builds, checks and tests, and ends with the one line `N passed, N failed`.
  * Options: `--long` adds the long suites; other words choose the test files whose path contains one of them.
  */
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PrerequisiteError, requirePrerequisites } from '../bunfs-assets/make/prerequisites.ts';
 import { toolsPython } from '../bunfs-assets/make/python-tools.ts';
@@ -12,14 +13,24 @@ import { zigTests } from './run/zig.ts';
 
 const root = join(import.meta.dir, '..');
 const bun = process.execPath;
+const zigPython = toolsPython(join(root, 'build/python'));
 const reports = join(root, 'build/reports');
 /** One end-to-end file, and all unit tests together, may take this long. */
 const phaseTimeoutMs = 20 * 60_000;
 const perTestTimeoutMs = 120_000;
 
+/** Where tests find the programs that the build made: tests that need one are skipped without it. */
+function testEnvironment(): Record<string, string> {
+  const current = join(root, 'dist/runtime/current');
+  if (!existsSync(current)) return {};
+  const hermesPython = join(root, 'dist/runtime', readFileSync(current, 'utf8').trim(), 'bin/python');
+  return { EDGE_ZIG_PYTHON: zigPython, EDGE_TEST_PYTHON: hermesPython };
+}
+
 async function succeeds(argv: readonly string[], timeoutMs = phaseTimeoutMs): Promise<boolean> {
   const child = Bun.spawn([...argv], {
     cwd: root,
+    env: { ...process.env, ...testEnvironment() },
     stdin: 'ignore',
     stdout: 'inherit',
     stderr: 'inherit',
@@ -62,7 +73,7 @@ async function main(argv: readonly string[]): Promise<Counts> {
     counts.push(await check('lint', [bun, 'x', 'biome', 'check', '--error-on-warnings', '.']));
     counts.push(await check('types', [bun, 'x', 'tsc', '--noEmit']));
     console.log('\n== zig');
-    counts.push(await zigTests(toolsPython(join(root, 'build/python')), root));
+    counts.push(await zigTests(zigPython, root));
   }
   counts.push(await runTests('unit', files.unit));
   for (const file of files.endToEnd) counts.push(await runTests(file, [file])); // one at a time: they start whole gateways

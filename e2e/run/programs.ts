@@ -1,5 +1,6 @@
 /** Installs the programs that the chosen tests ask for with `requireProgram('…')`, where that is possible. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 
 /** Where a package has another name than its program. */
 const packageOf: Readonly<Record<string, string>> = {};
@@ -13,6 +14,19 @@ export function missingPrograms(sources: readonly string[], isThere: (program: s
   return [...new Set(named)].filter((program) => !isThere(program)).sort();
 }
 
+/** The contents of these files and of all that they import by relative path. */
+export function sourcesReachableFrom(files: readonly string[]): string[] {
+  const seen = new Map<string, string>();
+  const open = [...files];
+  for (let file = open.pop(); file !== undefined; file = open.pop()) {
+    if (seen.has(file) || !existsSync(file)) continue;
+    const text = readFileSync(file, 'utf8');
+    seen.set(file, text);
+    for (const found of text.matchAll(/\bfrom '(\.{1,2}\/[^']+\.ts)'/g)) open.push(join(dirname(file), found[1]!));
+  }
+  return [...seen.values()];
+}
+
 function apt(...words: readonly string[]): boolean {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
   const options = { stdin: 'ignore', stdout: 'ignore', stderr: 'inherit', timeout: aptTimeoutMs, env } as const;
@@ -22,7 +36,7 @@ function apt(...words: readonly string[]): boolean {
 /** @throws Error that names what to install by hand where we may not, or cannot */
 export async function installPrograms(files: readonly string[]): Promise<void> {
   const isThere = (program: string) => Bun.which(program) !== null;
-  const sources = files.map((file) => readFileSync(file, 'utf8'));
+  const sources = sourcesReachableFrom(files);
   const missing = missingPrograms(sources, isThere);
   if (missing.length === 0) return;
   const packages = missing.map((program) => packageOf[program] ?? program);

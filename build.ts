@@ -37,8 +37,7 @@ function confinedExecStep(toolsDigest: string): Step {
     name: 'confined-exec',
     inputs: [{ path: at('zig') }, { text: `${toolsDigest} ${process.arch}` }],
     outputs: [out],
-    make: () =>
-      buildConfinedExec(out, { pythonWithZiglang: toolsPython(tools), cacheDirectory: at('build/zig-cache') }),
+    make: () => buildConfinedExec(out, { pythonWithZiglang: toolsPython(tools) }),
   };
 }
 

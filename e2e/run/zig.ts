@@ -15,7 +15,7 @@ export function countZig(file: string, output: string): Counts | null {
 }
 
 async function testFile(python: string, root: string, file: string): Promise<Counts> {
-  const child = Bun.spawn([python, '-m', 'ziglang', 'test', file, '--cache-dir', 'build/zig-cache'], {
+  const child = Bun.spawn([python, '-m', 'ziglang', 'test', file], {
     cwd: root,
     stdin: 'ignore',
     stdout: 'pipe',

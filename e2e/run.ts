@@ -24,7 +24,7 @@ function testEnvironment(): Record<string, string> {
   const current = join(root, 'dist/runtime/current');
   if (!existsSync(current)) return {};
   const hermesPython = join(root, 'dist/runtime', readFileSync(current, 'utf8').trim(), 'bin/python');
-  return { EDGE_ZIG_PYTHON: zigPython, EDGE_TEST_PYTHON: hermesPython };
+  return { EDGE_TEST_PYTHON: hermesPython };
 }
 
 async function succeeds(argv: readonly string[], timeoutMs = phaseTimeoutMs): Promise<boolean> {

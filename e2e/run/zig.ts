@@ -1,4 +1,6 @@
 /** Runs the tests that stand in the Zig sources, and counts them. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { type Counts, crashed, noCounts, sum } from './junit.ts';
 
 /** Compiling and running them may take this long. */
@@ -34,7 +36,12 @@ async function testFile(python: string, root: string, file: string): Promise<Cou
   return counts;
 }
 
-/** All of them: `zig/tests.zig` names every file. @param python an interpreter with the Zig compiler */
-export function zigTests(python: string, root: string): Promise<Counts> {
-  return testFile(python, root, 'zig/tests.zig');
+/** Every file that has named tests. @param python an interpreter with the Zig compiler */
+export async function zigTests(python: string, root: string): Promise<Counts> {
+  const files = readdirSync(join(root, 'zig'))
+    .filter((name) => name.endsWith('.zig') && /^test "/m.test(readFileSync(join(root, 'zig', name), 'utf8')))
+    .sort();
+  const counts: Counts[] = [];
+  for (const name of files) counts.push(await testFile(python, root, `zig/${name}`));
+  return sum(counts);
 }

@@ -1,0 +1,104 @@
+/** Conversations: made, listed, read, and their running turn cancelled. */
+import * as v from 'valibot';
+import type { Conversation } from '../domain.ts';
+import type { Governance } from '../governance/governance.ts';
+import { type ConversationId, newConversationId } from '../ids.ts';
+import { Problem } from '../problem.ts';
+import type { App, HttpContext } from './app.ts';
+import { operation } from './openapi.ts';
+import { jsonResponse } from './responses.ts';
+import { conversationPage, conversationPath, exactBody, notFound } from './schemas.ts';
+
+const newConversation = exactBody(
+  v.strictObject({
+    specialist: v.pipe(v.string(), v.minLength(1), v.maxLength(200), v.description('Id or exact name of a specialist')),
+  }),
+);
+
+const conversationShown = v.object({ id: v.string(), specialist: v.string(), createdAt: v.string() });
+const conversationsShown = v.object({ conversations: v.array(conversationShown), next: v.optional(v.string()) });
+
+const show = (conversation: Conversation) => ({
+  id: conversation.id,
+  specialist: conversation.specialist,
+  createdAt: conversation.createdAt.toISOString(),
+});
+
+/** Throws `not-found`. */
+export async function findConversation(
+  governance: Pick<Governance, 'findConversation'>,
+  id: ConversationId,
+): Promise<Conversation> {
+  const conversation = await governance.findConversation(id);
+  if (conversation === null) throw notFound('conversation');
+  return conversation;
+}
+
+export function addConversations(app: App, context: HttpContext): void {
+  const { governance, turns } = context;
+
+  app.post(
+    '/v1/conversations',
+    async ({ body }) => {
+      const specialist = await governance.findSpecialist(body.specialist);
+      if (specialist === null) throw notFound('specialist');
+      if (specialist.offboardedAt !== null) {
+        throw new Problem('conflict', 'This specialist was offboarded and takes no new conversations');
+      }
+      const id = newConversationId();
+      // The tree first: a conversation that can be found can be attached.
+      await context.establish(id, specialist);
+      const conversation = await governance.createConversation(id, specialist.id);
+      return jsonResponse(201, show(conversation), { location: `/v1/conversations/${id}` });
+    },
+    {
+      parse: 'jsonBody',
+      body: newConversation,
+      detail: operation('Conversations', 'Start a conversation with a specialist', {
+        201: { description: 'Started.', schema: conversationShown },
+      }),
+    },
+  );
+
+  app.get(
+    '/v1/conversations',
+    async ({ query }) => {
+      const { items, next } = await governance.listConversations(query.cursor ?? null, query.limit);
+      return jsonResponse(200, { conversations: items.map(show), ...(next === null ? {} : { next }) });
+    },
+    {
+      query: conversationPage,
+      detail: operation('Conversations', 'List conversations, newest first', {
+        200: { description: 'One page; `next` is the cursor of the next one.', schema: conversationsShown },
+      }),
+    },
+  );
+
+  app.get(
+    '/v1/conversations/:conversation',
+    async ({ params }) => jsonResponse(200, show(await findConversation(governance, params.conversation))),
+    {
+      params: conversationPath,
+      detail: operation('Conversations', 'Read one conversation', {
+        200: { description: 'The conversation.', schema: conversationShown },
+      }),
+    },
+  );
+
+  app.post(
+    '/v1/conversations/:conversation/cancel',
+    async ({ params }) => {
+      const conversation = await findConversation(governance, params.conversation);
+      return jsonResponse(200, { cancelled: await turns.cancel(conversation.id) });
+    },
+    {
+      params: conversationPath,
+      detail: operation('Conversations', 'Cancel the running turn', {
+        200: {
+          description: 'Whether a turn ran and is being cancelled.',
+          schema: v.object({ cancelled: v.boolean() }),
+        },
+      }),
+    },
+  );
+}

@@ -1,0 +1,38 @@
+/** What the HTTP side is given. */
+import type { Specialist } from '../domain.ts';
+import type { EventFeed } from '../events/bus.ts';
+import type { SubscriberLimits } from '../events/subscriber.ts';
+import type { Governance } from '../governance/governance.ts';
+import type { ConversationId } from '../ids.ts';
+import type { Transcript } from '../transcript/transcript.ts';
+import type { Turns } from '../turns/turns.ts';
+import type { HttpLimits } from './limits.ts';
+
+/** One structured line. `fields` hold no secret and no prose. */
+export interface Logger {
+  info(what: string, fields: Readonly<Record<string, unknown>>): void;
+  error(what: string, fields: Readonly<Record<string, unknown>>): void;
+}
+
+/** Whether the gateway can serve, and what of it cannot. `detail` is shown to anyone: no secret, no path. */
+export interface Health {
+  readonly ready: boolean;
+  readonly checks: Readonly<Record<string, { readonly ok: boolean; readonly detail?: string }>>;
+}
+
+export interface ServerDeps {
+  readonly governance: Governance;
+  readonly turns: Turns;
+  readonly transcript: Transcript;
+  readonly bus: EventFeed;
+  readonly logger: Logger;
+  readonly version: string;
+  /** Missing members are the defaults. */
+  readonly limits?: Partial<HttpLimits>;
+  readonly subscriberLimits?: Partial<SubscriberLimits>;
+  /** Writes a new conversation's tree in the cloud AgentFS, once, before the conversation exists (ADR-046 §5). */
+  readonly establish: (conversation: ConversationId, specialist: Specialist) => Promise<void>;
+  readonly health: () => Promise<Health>;
+  /** Further gauges of `/metrics`: name → help and value. */
+  readonly gauges?: () => Readonly<Record<string, readonly [help: string, value: number]>>;
+}

@@ -1,0 +1,243 @@
+/**
+ * A whole gateway for tests: the real server on a free port and the real governance on the embedded Postgres, with a
+ * turn engine that does what a test says and an in-memory transcript in place of Hermes and SessionDB.
+ */
+import type { ContentBlock, Message, PhaseTimings, Role, SessionUpdate, Specialist } from '../domain.ts';
+import { roles } from '../domain.ts';
+import { createEventBus, type EventFeed } from '../events/bus.ts';
+import { embeddedDatabase } from '../governance/databases.fixture.ts';
+import { type OpenedGovernance, openGovernance } from '../governance/postgres.ts';
+import { type ConversationId, type Locator, type MessageId, newConversationId, newMessageId } from '../ids.ts';
+import { Problem, type ProblemDocument } from '../problem.ts';
+import type { Transcript, TranscriptTurn } from '../transcript/transcript.ts';
+import type { Submission, Turns } from '../turns/turns.ts';
+import type { ServerDeps } from './deps.ts';
+import { createServer, type HttpServer } from './server.ts';
+
+const noTimings: PhaseTimings = { attachMs: 1, admissionMs: null, firstUpdateMs: 2, loopMs: 3, settleMs: 4 };
+
+/** Accepts into the real governance; the test settles. */
+export class ScriptedTurns implements Turns {
+  readonly submissions: (Submission & { readonly message: MessageId })[] = [];
+  readonly cancelled: ConversationId[] = [];
+  readonly texts = new Map<string, string>();
+  /** Called with each accepted message. */
+  script: (message: Message) => void = () => undefined;
+  readonly #governance: OpenedGovernance;
+  readonly #bus: EventFeed;
+  readonly #waiters = new Map<MessageId, Set<() => void>>();
+
+  constructor(governance: OpenedGovernance, bus: EventFeed) {
+    this.#governance = governance;
+    this.#bus = bus;
+  }
+
+  async submit(submission: Submission): Promise<Message> {
+    const { content, conversation, idempotencyKey } = submission;
+    const blocks: readonly ContentBlock[] = 'text' in content ? [{ type: 'text', text: content.text }] : content.blocks;
+    if ('text' in content && content.text.trim() === '') throw new Problem('unprocessable-message', 'A blank text');
+    const digest = new Bun.CryptoHasher('sha256').update(JSON.stringify(content)).digest('hex');
+    const acceptance = await this.#governance.accept({
+      id: newMessageId(),
+      conversation: conversation.id,
+      blocks,
+      digest,
+      key: idempotencyKey,
+    });
+    if (acceptance.outcome === 'key-reused') throw new Problem('idempotency-key-reused', 'Another body');
+    if (acceptance.outcome === 'known') return acceptance.message;
+    this.submissions.push({ ...submission, message: acceptance.message.id });
+    this.#bus.publish(acceptance.event);
+    this.script(acceptance.message);
+    return acceptance.message;
+  }
+
+  async start(id: MessageId): Promise<void> {
+    this.#bus.publish(await this.#governance.dispatch(id, 0, 'warm'));
+  }
+
+  async deliver(id: MessageId, text: string): Promise<Locator> {
+    const locator = `loc_${crypto.randomUUID()}` as Locator;
+    this.texts.set(locator, text);
+    this.#bus.publish(await this.#governance.deliver(id, locator, noTimings));
+    this.#settle(id);
+    return locator;
+  }
+
+  async fail(id: MessageId, problem: ProblemDocument): Promise<void> {
+    this.#bus.publish(await this.#governance.fail(id, problem, null));
+    this.#settle(id);
+  }
+
+  async cancelMessage(id: MessageId): Promise<void> {
+    this.#bus.publish(await this.#governance.cancel(id, null));
+    this.#settle(id);
+  }
+
+  #settle(id: MessageId): void {
+    for (const wake of this.#waiters.get(id) ?? []) wake();
+    this.#waiters.delete(id);
+  }
+
+  get waiting(): number {
+    return [...this.#waiters.values()].reduce((sum, set) => sum + set.size, 0);
+  }
+
+  async settled(conversation: ConversationId, id: MessageId, signal: AbortSignal): Promise<Message> {
+    const read = async () => {
+      const message = await this.#governance.findMessage(conversation, id);
+      if (message === null) throw new Error('gone');
+      return message;
+    };
+    const now = await read();
+    if (now.state !== 'accepted' && now.state !== 'dispatched') return now;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const set = this.#waiters.get(id) ?? new Set();
+    this.#waiters.set(id, set.add(resolve));
+    signal.addEventListener('abort', () => {
+      set.delete(resolve);
+      resolve();
+    });
+    if (signal.aborted) resolve();
+    await promise;
+    return read();
+  }
+
+  async reply(locator: Locator) {
+    const text = this.texts.get(locator);
+    if (text === undefined) throw new Problem('not-found', 'There is no such reply');
+    return { locator, text };
+  }
+
+  async cancel(conversation: ConversationId): Promise<boolean> {
+    this.cancelled.push(conversation);
+    return this.cancelled.length === 1;
+  }
+
+  async close(): Promise<void> {}
+}
+
+export class MemoryTranscript implements Transcript {
+  turns: TranscriptTurn[] = [];
+
+  async watermark(): Promise<number> {
+    return 0;
+  }
+  async replyAfter(): Promise<null> {
+    return null;
+  }
+  async resolve(): Promise<null> {
+    return null;
+  }
+  async read(_: unknown, view: 'client' | 'canonical', after: string | null, limit: number) {
+    const start = after === null ? 0 : Number(after);
+    const turns = this.turns
+      .slice(start, start + limit)
+      .map(({ toolCalls, ...turn }) =>
+        view === 'canonical' && toolCalls !== undefined ? { ...turn, toolCalls } : turn,
+      );
+    return { turns, next: start + limit < this.turns.length ? String(start + limit) : null };
+  }
+}
+
+export interface TestGateway {
+  readonly url: string;
+  readonly port: number;
+  readonly server: HttpServer;
+  readonly governance: OpenedGovernance;
+  readonly bus: EventFeed;
+  readonly turns: ScriptedTurns;
+  readonly transcript: MemoryTranscript;
+  readonly specialist: Specialist;
+  /** A secret for each role. */
+  readonly tokens: Readonly<Record<Role, string>>;
+  readonly established: ConversationId[];
+  readonly log: string[];
+  newConversation(): Promise<ConversationId>;
+  publishUpdate(conversation: ConversationId, update: SessionUpdate['update']): void;
+  /** A request to the running server, with a token of `role` unless that is null. */
+  call(
+    role: Role | null,
+    method: string,
+    path: string,
+    init?: { body?: unknown; headers?: Record<string, string> },
+  ): Promise<Response>;
+  stop(): Promise<void>;
+}
+
+export async function startGateway(options: Partial<ServerDeps> = {}): Promise<TestGateway> {
+  const database = await embeddedDatabase();
+  const governance = await openGovernance({
+    database: database.address,
+    organizationName: 'Percy & Sons',
+    failedProseDays: 7,
+  });
+  const log: string[] = [];
+  const record = (what: string, fields: Readonly<Record<string, unknown>>) => {
+    log.push(
+      JSON.stringify({ what, ...fields, ...(fields.error instanceof Error ? { error: fields.error.stack } : {}) }),
+    );
+  };
+  const bus = createEventBus(governance.lastSeq(), { report: (what, error) => record(what, { error }) });
+  const turns = new ScriptedTurns(governance, bus);
+  const transcript = new MemoryTranscript();
+  const established: ConversationId[] = [];
+  const server = createServer({
+    governance,
+    turns,
+    transcript,
+    bus,
+    logger: { info: record, error: record },
+    version: '0.0.0-test',
+    establish: async (conversation) => {
+      established.push(conversation);
+    },
+    health: async () => ({ ready: true, checks: { governance: { ok: true } } }),
+    ...options,
+  });
+  const { url, port } = server.listen({ hostname: '127.0.0.1', port: 0 });
+  const secrets: Partial<Record<Role, string>> = {};
+  for (const role of roles) secrets[role] = (await governance.createToken(role, `the ${role}`)).secret;
+  const tokens = secrets as Record<Role, string>;
+  const specialist = await governance.createSpecialist('Eleanora', 'Be kind.');
+
+  return {
+    url,
+    port,
+    server,
+    governance,
+    bus,
+    turns,
+    transcript,
+    specialist,
+    tokens,
+    established,
+    log,
+    newConversation: async () => (await governance.createConversation(newConversationId(), specialist.id)).id,
+    publishUpdate: (conversation, update) =>
+      bus.update({ type: 'session.update', conversation, at: new Date(), update }),
+    call: (role, method, path, init = {}) =>
+      fetch(`${url}${path}`, {
+        method,
+        headers: {
+          ...(role === null ? {} : { authorization: `Bearer ${tokens[role]}` }),
+          ...(init.body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...init.headers,
+        },
+        ...(init.body === undefined
+          ? {}
+          : {
+              body:
+                typeof init.body === 'string' || init.body instanceof Uint8Array || init.body instanceof ReadableStream
+                  ? (init.body as string)
+                  : JSON.stringify(init.body),
+            }),
+      }),
+    stop: async () => {
+      await server.stop(1_000);
+      bus.close();
+      await governance.close();
+      await database.stop();
+    },
+  };
+}

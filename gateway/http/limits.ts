@@ -1,0 +1,81 @@
+/** The bounds of everything a client can send or hold, and the reading of bodies within them. */
+import { Problem } from '../problem.ts';
+
+export interface HttpLimits {
+  /** Body of a message, and a WebSocket frame that carries one (EDGE_MAX_MESSAGE_BYTES). */
+  readonly messageBytes: number;
+  /** Every other body. */
+  readonly bodyBytes: number;
+  /** How long the bytes of a body may take to arrive, in seconds. */
+  readonly bodySeconds: number;
+  /** Path and query. Bun itself ends requests with more than 16 KiB of headers with 431. */
+  readonly urlBytes: number;
+  /** The longest `Prefer: wait`, in seconds. */
+  readonly waitSeconds: number;
+  /** Open event streams of one token, WebSocket and Server-Sent Events together. */
+  readonly connectionsPerToken: number;
+  /** Frames of one WebSocket that are being worked on or wait for it. */
+  readonly pendingFrames: number;
+  /** Invalid frames after which a WebSocket is closed. */
+  readonly invalidFrames: number;
+  /** Tickets that were given out and are not used yet, of one token. */
+  readonly ticketsPerToken: number;
+}
+
+export const defaultHttpLimits: HttpLimits = {
+  messageBytes: 4 * 1024 * 1024,
+  bodyBytes: 64 * 1024,
+  bodySeconds: 60,
+  urlBytes: 8 * 1024,
+  waitSeconds: 600,
+  connectionsPerToken: 32,
+  pendingFrames: 8,
+  invalidFrames: 5,
+  ticketsPerToken: 16,
+};
+
+/** What a frame of `message.send` may be larger than the body of the same message. */
+export const frameOverheadBytes = 4 * 1024;
+
+/** Reads a body to its end. Throws `body-too-large` as soon as it is known to be, and `invalid-request` when it breaks off. */
+export async function readBody(request: Request, maxBytes: number, maxSeconds: number): Promise<Uint8Array> {
+  const declared = request.headers.get('content-length');
+  if (declared !== null && Number(declared) > maxBytes) throw tooLarge(maxBytes);
+  if (request.body === null) return new Uint8Array(0);
+  const reader: Reader = request.body.getReader();
+  const deadline = Promise.withResolvers<never>();
+  const timer = setTimeout(
+    () => deadline.reject(new Problem('invalid-request', `The body took longer than ${maxSeconds} seconds to arrive`)),
+    maxSeconds * 1_000,
+  );
+  try {
+    return await Promise.race([readWithin(reader, maxBytes), deadline.promise]);
+  } catch (error) {
+    // Of a stream that broke off the cancelling fails too; there is nothing left to cancel then.
+    await reader.cancel().catch(() => undefined);
+    if (error instanceof Problem) throw error;
+    throw new Problem('invalid-request', 'The body broke off');
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+type Reader = Pick<ReadableStreamDefaultReader<Uint8Array>, 'read' | 'cancel'>;
+
+async function readWithin(reader: Reader, maxBytes: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    size += value.byteLength;
+    if (size > maxBytes) throw tooLarge(maxBytes);
+    chunks.push(value);
+  }
+  const only = chunks[0];
+  return chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks, size);
+}
+
+function tooLarge(maxBytes: number): Problem {
+  return new Problem('body-too-large', `The body may have ${maxBytes} bytes at most`, { maxBytes });
+}

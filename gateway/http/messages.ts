@@ -1,0 +1,117 @@
+/** Messages: sent, optionally waited for, and read (ADR-046 §1: content goes on exactly as it came). */
+import * as v from 'valibot';
+import type { Message } from '../domain.ts';
+import { Problem } from '../problem.ts';
+import type { App, HttpContext } from './app.ts';
+import { findConversation } from './conversations.ts';
+import { checkIdempotencyKey, contentOf, messageContent, messageShown, showMessage } from './message-content.ts';
+import { operation } from './openapi.ts';
+import { preferredWait } from './prefer.ts';
+import { problemResponse } from './problems.ts';
+import { jsonResponse } from './responses.ts';
+import { conversationPath, exactBody, messagePath, notFound } from './schemas.ts';
+
+const sent = v.object({ message: messageShown });
+const answered = v.object({ message: messageShown, reply: v.object({ locator: v.string(), text: v.string() }) });
+
+export function addMessages(app: App, context: HttpContext): void {
+  const { governance, turns, limits } = context;
+
+  app.post(
+    '/v1/conversations/:conversation/messages',
+    async ({ params, body, request, call }) => {
+      const idempotencyKey = checkIdempotencyKey(request.headers.get('idempotency-key'));
+      const conversation = await findConversation(governance, params.conversation);
+      const message = await turns.submit({
+        conversation,
+        content: contentOf(body),
+        idempotencyKey,
+        receivedAt: call.receivedAt,
+      });
+      const waitSeconds = preferredWait(request.headers.get('prefer'), limits.waitSeconds);
+      if (waitSeconds === null) return jsonResponse(202, { message: showMessage(message) });
+      // Bun ends a request that is silent for long; this one is meant to be.
+      context.server()?.timeout(request, 0);
+      const settled = await waitFor(context, message, request.signal, waitSeconds);
+      return answerOf(context, settled, { 'preference-applied': `wait=${waitSeconds}` });
+    },
+    {
+      parse: 'message',
+      params: conversationPath,
+      body: exactBody(messageContent),
+      detail: operation(
+        'Messages',
+        'Send a message',
+        {
+          200: { description: 'Only with `Prefer: wait`: the reply was delivered.', schema: answered },
+          202: { description: 'Accepted; its events and its state tell how it goes on.', schema: sent },
+        },
+        {
+          description:
+            'With `Prefer: wait=SECONDS` the answer is the reply, or the problem document of the failed turn with the ' +
+            "message's id in `message`. Closing the connection ends only the waiting.",
+          parameters: [
+            { name: 'Idempotency-Key', in: 'header', description: 'Sent again, it answers with the first message.' },
+            { name: 'Prefer', in: 'header', description: `wait=SECONDS, at most ${limits.waitSeconds}.` },
+          ],
+        },
+      ),
+    },
+  );
+
+  app.get(
+    '/v1/conversations/:conversation/messages/:message',
+    async ({ params }) => {
+      const message = await governance.findMessage(params.conversation, params.message);
+      if (message === null) throw notFound('message');
+      return jsonResponse(200, showMessage(message));
+    },
+    {
+      params: messagePath,
+      detail: operation('Messages', 'Read where a message stands', {
+        200: { description: 'Its state, with the reply or the failure, and its phases.', schema: messageShown },
+      }),
+    },
+  );
+}
+
+/** The message as it stands when it is settled, the time is over, the client has gone or the server stops. */
+async function waitFor(
+  { turns, stopping }: HttpContext,
+  message: Message,
+  closed: AbortSignal,
+  seconds: number,
+): Promise<Message> {
+  if (message.state === 'delivered' || message.state === 'failed' || message.state === 'cancelled') return message;
+  if (seconds === 0) return message;
+  const over = new AbortController();
+  const timer = setTimeout(() => over.abort(), seconds * 1_000);
+  try {
+    return await turns.settled(message.conversation, message.id, AbortSignal.any([closed, stopping, over.signal]));
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function answerOf(
+  { turns }: HttpContext,
+  message: Message,
+  headers: Readonly<Record<string, string>>,
+): Promise<Response> {
+  switch (message.state) {
+    case 'delivered': {
+      const { locator, text } = await turns.reply(message.locator);
+      return jsonResponse(200, { message: showMessage(message), reply: { locator, text } }, headers);
+    }
+    case 'failed':
+      return problemResponse({ ...message.problem, message: message.id }, headers);
+    case 'cancelled': {
+      const cancelled = new Problem('turn-cancelled', 'The turn was cancelled before it replied', {
+        message: message.id,
+      });
+      return problemResponse(cancelled.document, headers);
+    }
+    default:
+      return jsonResponse(202, { message: showMessage(message) }, headers);
+  }
+}

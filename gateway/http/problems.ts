@@ -1,0 +1,23 @@
+/** Problem documents as responses (RFC 9457): whatever goes wrong, a client gets one of these and nothing else. */
+import { Problem, type ProblemDocument } from '../problem.ts';
+import { commonHeaders } from './responses.ts';
+
+export function problemResponse(document: ProblemDocument, headers: Readonly<Record<string, string>> = {}): Response {
+  const response = new Response(JSON.stringify(document), { status: document.status, headers: commonHeaders });
+  response.headers.set('content-type', 'application/problem+json');
+  if (document.status === 401) response.headers.set('www-authenticate', 'Bearer realm="edge-gateway"');
+  if (document.status === 429 || document.status === 503) response.headers.set('retry-after', '1');
+  for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
+  return response;
+}
+
+/** The problem in whatever was thrown; null when it is a fault of ours that a client must not see. */
+export function problemOf(error: unknown): Problem | null {
+  if (error instanceof Problem) return error;
+  // Elysia wraps what a body parser throws.
+  if (error instanceof Error && error.cause instanceof Problem) return error.cause;
+  return null;
+}
+
+export const internalProblem = (request: string): Problem =>
+  new Problem('internal', 'The gateway failed to answer this request; its log says why', { request });

@@ -1,0 +1,116 @@
+/** Checks of what clients send, as valibot schemas that Elysia applies and OpenAPI shows. */
+import * as v from 'valibot';
+import type { TokenId } from '../ids.ts';
+import { conversationIdSchema, messageIdSchema, specialistIdSchema } from '../ids.ts';
+import { Problem } from '../problem.ts';
+
+/** What a client may be told about a schema's issues: where, and what was expected. Never the value. */
+export function issuesOf(issues: readonly v.BaseIssue<unknown>[]): { readonly at: string; readonly message: string }[] {
+  return issues.slice(0, 10).map((issue) => ({ at: v.getDotPath(issue) ?? '', message: messageOf(issue) }));
+}
+
+// Valibot's own messages repeat what was received, and that may be prose.
+function messageOf(issue: v.BaseIssue<unknown>): string {
+  if (issue.kind === 'validation' && !issue.message.startsWith('Invalid ')) return issue.message;
+  return issue.expected === null ? 'is not allowed' : `expected ${issue.expected}`;
+}
+
+/** Replaces how a schema is applied by Elysia; its type and its OpenAPI form stay. */
+function applied<S extends v.GenericSchema>(schema: S, apply: (value: unknown) => v.InferOutput<S>): S {
+  return {
+    ...schema,
+    '~standard': { version: 1, vendor: 'valibot', validate: (value: unknown) => ({ value: apply(value) }) },
+  } as S;
+}
+
+/**
+ * A body: checked, and then handed on as it was parsed. Valibot's output would be a copy without what it does not know.
+ * So a schema for a body may check, and may not transform.
+ */
+export function exactBody<S extends v.GenericSchema>(schema: S): S {
+  return applied(schema, (value) => {
+    const result = v.safeParse(schema, value);
+    if (!result.success) throw invalid('The body is not as it should be', result.issues);
+    return value as v.InferOutput<S>;
+  });
+}
+
+export function query<S extends v.GenericSchema>(schema: S): S {
+  return applied(schema, (value) => {
+    const result = v.safeParse(schema, value);
+    if (!result.success) throw invalid('The query is not as it should be', result.issues);
+    return result.output as v.InferOutput<S>;
+  });
+}
+
+/** Ids in a path: a malformed one is answered as an unknown one is. */
+function pathIds<S extends v.GenericSchema>(schema: S): S {
+  return applied(schema, (value) => {
+    const result = v.safeParse(schema, value);
+    if (!result.success) throw notFound(v.getDotPath(result.issues[0]) ?? 'thing');
+    return result.output as v.InferOutput<S>;
+  });
+}
+
+export function notFound(what: string): Problem {
+  return new Problem('not-found', `There is no such ${what}`);
+}
+
+export function invalid(what: string, issues: readonly v.BaseIssue<unknown>[]): Problem {
+  const errors = issuesOf(issues);
+  const first = errors[0];
+  const where = first === undefined ? '' : `: ${first.at === '' ? '' : `${first.at} `}${first.message}`;
+  return new Problem('invalid-request', `${what}${where}`, { errors });
+}
+
+const tokenIdSchema = v.pipe(
+  v.string(),
+  v.regex(/^tok_[0-9a-z]{26}$/, 'must be an id that starts with tok_'),
+  v.transform((text) => text as TokenId),
+);
+
+export const conversationPath = pathIds(v.object({ conversation: conversationIdSchema }));
+export const messagePath = pathIds(v.object({ conversation: conversationIdSchema, message: messageIdSchema }));
+export const specialistPath = pathIds(v.object({ specialist: specialistIdSchema }));
+export const tokenPath = pathIds(v.object({ token: tokenIdSchema }));
+
+const cursor = v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(1_024)));
+
+/** `limit` of a list, from 1 to `most`. */
+function pageLimit(most: number, usual: number) {
+  return v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^[1-9][0-9]{0,4}$/, `must be a number from 1 to ${most}`),
+      v.transform(Number),
+      v.maxValue(most, `must be a number from 1 to ${most}`),
+    ),
+    String(usual),
+  );
+}
+
+export const conversationPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
+export const transcriptPage = query(
+  v.object({
+    cursor,
+    limit: pageLimit(500, 100),
+    view: v.optional(v.picklist(['client', 'canonical']), 'client'),
+  }),
+);
+
+/** A sequence number that a client has seen. */
+export const seqText = v.pipe(
+  v.string(),
+  v.regex(/^(?:0|[1-9][0-9]{0,14})$/, 'must be the seq of an event'),
+  v.transform(Number),
+);
+export const afterQuery = query(v.object({ after: v.optional(seqText) }));
+
+/** A name that people read: no control characters, no blanks around it. */
+export const nameSchema = v.pipe(
+  v.string(),
+  v.minLength(1, 'must not be empty'),
+  v.maxLength(200, 'must have 200 characters at most'),
+  v.regex(/^[^\p{Cc}\p{Cs}\p{Zl}\p{Zp}]+$/u, 'must be one line without control characters'),
+  v.regex(/^\S(?:[\s\S]*\S)?$/u, 'must not begin or end with a blank'),
+);

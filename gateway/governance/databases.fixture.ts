@@ -2,7 +2,6 @@
 import { chownSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { selfCommand } from '../self.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { startEmbeddedPostgres } from './embedded.ts';
 
@@ -15,7 +14,6 @@ export async function embeddedDatabase(): Promise<TestDatabase> {
   const directory = mkdtempSync(join(tmpdir(), 'egw-pg-'));
   mkdirSync(join(directory, 'run'));
   const postgres = await startEmbeddedPostgres({
-    command: selfCommand(),
     dataDirectory: join(directory, 'postgres'),
     socketDirectory: join(directory, 'run'),
     readyMs: 60_000,

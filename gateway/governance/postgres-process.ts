@@ -33,8 +33,6 @@ export async function runPostgres(argv: readonly string[]): Promise<number> {
     return 2;
   }
   dieWithParent();
-  // Ctrl-C reaches the whole foreground group: this process ends when its gateway says so.
-  process.on('SIGINT', () => undefined);
   const stopped = Promise.race([inputEnd(), new Promise<void>((resolve) => process.once('SIGTERM', () => resolve()))]);
 
   mkdirSync(data, { recursive: true, mode: 0o700 });
@@ -44,9 +42,12 @@ export async function runPostgres(argv: readonly string[]): Promise<number> {
   if (!existsSync(join(cluster, 'PG_VERSION'))) await makeCluster(cluster, assets);
   const database = await PGlite.create({ ...assets.options, dataDir: cluster });
   exitOnTrap(database);
-  const server = new PGLiteSocketServer({ db: database, path: join(socketDirectory, '.s.PGSQL.5432'), maxConnections });
+  const socket = join(socketDirectory, '.s.PGSQL.5432');
+  // A killed predecessor's; the lock says that it is gone.
+  rmSync(socket, { force: true });
+  const server = new PGLiteSocketServer({ db: database, path: socket, maxConnections });
   await server.start();
-  chmodSync(join(socketDirectory, '.s.PGSQL.5432'), 0o600);
+  chmodSync(socket, 0o600);
   console.log(JSON.stringify({ ready: true }));
 
   await stopped;

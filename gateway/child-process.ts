@@ -1,0 +1,103 @@
+/** A child of this program: this program again under another command. It becomes ready, is watched and ends with us. */
+import { selfCommand } from './self.ts';
+
+export interface ChildProcess {
+  readonly pid: number;
+  /** Resolves with a sentence when the process is gone, however that came. */
+  readonly exited: Promise<string>;
+  /** Orderly: its input ends, which is its signal to stop. It is killed after `graceMs`. */
+  stop(graceMs: number): Promise<void>;
+}
+
+export interface ChildOptions {
+  /** What it is called in errors. */
+  readonly name: string;
+  /** The command and its arguments. */
+  readonly argv: readonly string[];
+  /** One line for its input, such as secrets; its input then stays open. */
+  readonly firstLine?: string;
+  /** How long it may take until it prints `{"ready":true}`. */
+  readonly readyMs: number;
+  readonly onLog: (line: string) => void;
+}
+
+const maxLineBytes = 8192;
+/** Nothing of the gateway's own environment, which holds keys and tokens. */
+const environment = { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' };
+
+/** Throws with what went wrong when it does not become ready; no process is left then. */
+export async function startChild(options: ChildOptions): Promise<ChildProcess> {
+  const child = Bun.spawn([...selfCommand(), ...options.argv], {
+    env: environment,
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    // A session of its own: Ctrl-C in a terminal reaches the gateway alone, which then stops its children in order.
+    detached: true,
+  });
+  let said = '';
+  const logged = forwardLines(child.stderr, (line) => {
+    said = line;
+    options.onLog(line);
+  });
+  const exited = child.exited.then(async () => {
+    await logged;
+    const how = child.signalCode ? `ended by ${child.signalCode}` : `exit code ${child.exitCode}`;
+    return said ? `${how}: ${said}` : how;
+  });
+  const timeout = Promise.withResolvers<never>();
+  const timer = setTimeout(() => timeout.reject(new Error(`not ready within ${options.readyMs} ms`)), options.readyMs);
+  try {
+    if (options.firstLine !== undefined) child.stdin.write(`${options.firstLine}\n`);
+    await child.stdin.flush();
+    await Promise.race([
+      readyLine(child.stdout),
+      exited.then((how) => Promise.reject(new Error(how))),
+      timeout.promise,
+    ]);
+  } catch (error) {
+    child.kill('SIGKILL');
+    await exited;
+    throw new Error(`${options.name} did not start: ${(error as Error).message}`, { cause: error });
+  } finally {
+    clearTimeout(timer);
+  }
+  return {
+    pid: child.pid,
+    exited,
+    async stop(graceMs) {
+      child.stdin.end();
+      const killer = setTimeout(() => child.kill('SIGKILL'), graceMs);
+      await exited;
+      clearTimeout(killer);
+    },
+  };
+}
+
+/** Resolves at the ready line; never when the output ends before it, since the exit tells more. */
+async function readyLine(stream: ReadableStream<Uint8Array>): Promise<void> {
+  const decoder = new TextDecoder();
+  const reader = stream.getReader();
+  let text = '';
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return new Promise<never>(() => undefined);
+    text += decoder.decode(value, { stream: true });
+    const end = text.indexOf('\n');
+    if (end >= 0) {
+      if ((JSON.parse(text.slice(0, end)) as { ready?: unknown }).ready === true) return;
+      throw new Error('its first line is not the ready line');
+    }
+    if (text.length > maxLineBytes) throw new Error('its first line has no end');
+  }
+}
+
+async function forwardLines(stream: ReadableStream<Uint8Array>, onLine: (line: string) => void): Promise<void> {
+  const decoder = new TextDecoder();
+  let text = '';
+  for await (const bytes of stream) {
+    const lines = (text + decoder.decode(bytes, { stream: true })).split('\n');
+    text = (lines.pop() ?? '').slice(-maxLineBytes);
+    for (const line of lines) onLine(line);
+  }
+}

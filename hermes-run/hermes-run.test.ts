@@ -106,7 +106,7 @@ function serve(command: string[], options: { stallMs?: number; prefaceMs?: numbe
 }
 
 const connect = (overrides: Partial<Parameters<typeof attach>[0]> = {}) =>
-  attach({ socketPath, token, conversation, signal: AbortSignal.timeout(10_000), ...overrides });
+  attach({ socketPath, token, conversation, session: null, signal: AbortSignal.timeout(10_000), ...overrides });
 
 async function refusalOf(attempt: Promise<Attachment>): Promise<string> {
   try {
@@ -246,10 +246,14 @@ describe('refusals (must show 7)', () => {
     ['a length of 4 GiB', Buffer.from([255, 255, 255, 255])],
     ['no JSON', frame('hello')],
     ['invalid UTF-8', frame('"\xff"')],
-    ['a further member', frame(JSON.stringify({ version: 1, token, conversation, path: '/etc/passwd' }))],
-    ['another version', frame(JSON.stringify({ version: 2, token, conversation }))],
+    [
+      'a further member',
+      frame(JSON.stringify({ version: 1, token, conversation, session: null, path: '/etc/passwd' })),
+    ],
+    ['another version', frame(JSON.stringify({ version: 2, token, conversation, session: null }))],
     ['a file request', frame(JSON.stringify({ version: 1, token, read: '/workspace/a' }))],
-    ['a hostile conversation', frame(JSON.stringify({ version: 1, token, conversation: '../../x' }))],
+    ['a hostile session', frame(JSON.stringify({ version: 1, token, conversation, session: "x'; --" }))],
+    ['a hostile conversation', frame(JSON.stringify({ version: 1, token, conversation: '../../x', session: null }))],
   ])('%s is refused', async (_, bytes) => {
     serve(['cat']);
     expect(await stranger(bytes)).toContain('"refusal":"bad-preface"');
@@ -272,7 +276,7 @@ describe('refusals (must show 7)', () => {
       unix: socketPath,
       allowHalfOpen: true,
       socket: {
-        open: (peer) => void peer.write(frame(JSON.stringify({ version: 1, token, conversation }))),
+        open: (peer) => void peer.write(frame(JSON.stringify({ version: 1, token, conversation, session: null }))),
         data() {},
       },
     });

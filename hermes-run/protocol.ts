@@ -19,6 +19,8 @@ export const prefaceSchema = v.strictObject({
   version: v.literal(1),
   token: v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/)),
   conversation: v.pipe(v.string(), v.regex(/^conv_[0-9a-z]{26}$/)),
+  /** The native session that the conversation is routed to; null before it has one. A cold child may write to no other. */
+  session: v.nullable(v.pipe(v.string(), v.regex(/^[A-Za-z0-9_-]{1,128}$/))),
 });
 export type Preface = v.InferOutput<typeof prefaceSchema>;
 

@@ -6,7 +6,7 @@ import { timingSafeEqual } from 'node:crypto';
 import type { Socket, UnixSocketListener } from 'bun';
 import * as v from 'valibot';
 import { encodeFrame, FrameCollector } from './frame.ts';
-import { type Answer, prefaceSchema, prefaceTimeoutMs, type Refusal } from './protocol.ts';
+import { type Answer, type Preface, prefaceSchema, prefaceTimeoutMs, type Refusal } from './protocol.ts';
 import { SocketWriter } from './socket-writer.ts';
 
 /** The raw ends of one child. */
@@ -34,7 +34,7 @@ export type Admission =
 /** Who may attach to what: the holders of the machine. */
 export interface Admissions {
   /** Gives a conversation's child to the caller alone, until {@link release}. */
-  admit(conversation: string): Promise<Admission>;
+  admit(conversation: string, session: string | null): Promise<Admission>;
   /**
    * Gives the child back. `detached`: it stays warm. `abandoned`: the peer went away without the orderly end, so the
    * child is in the middle of something and has to be replaced.
@@ -177,11 +177,11 @@ class Peer {
     }
     if (progress.rest.length > 0) this.#early.push(progress.rest);
     this.#socket.pause();
-    this.#admit(preface.output.conversation).catch((error: Error) => this.#cut(error.message));
+    this.#admit(preface.output).catch((error: Error) => this.#cut(error.message));
   }
 
-  async #admit(conversation: string): Promise<void> {
-    const admission = await this.#options.admissions.admit(conversation);
+  async #admit(preface: Preface): Promise<void> {
+    const admission = await this.#options.admissions.admit(preface.conversation, preface.session);
     if (admission.outcome === 'refused') {
       this.#refuse(admission.refusal, admission.detail);
       return;

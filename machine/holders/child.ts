@@ -13,7 +13,7 @@ export class HolderChild implements RelayedChild {
   readonly generation: number;
   readonly exited: Promise<Exit>;
   readonly #process: HolderProcess;
-  readonly #output: ReturnType<HolderProcess['stdout']['getReader']>;
+  readonly #output: { read(): Promise<{ done: boolean; value?: Uint8Array | undefined }> };
   #pending: Promise<Uint8Array | null> | null = null;
   #report = '';
 
@@ -48,7 +48,7 @@ export class HolderChild implements RelayedChild {
 
   peek(): Promise<Uint8Array | null> {
     this.#pending ??= this.#output.read().then(
-      (next) => (next.done ? null : next.value),
+      (next) => next.value ?? null,
       // A read error is the end of the output like any other: the exit code tells the rest.
       () => null,
     );

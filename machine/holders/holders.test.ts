@@ -25,7 +25,7 @@ class FakeHolder implements Holder {
 
 function registry(maxHolders = 2) {
   const started: FakeHolder[] = [];
-  const holders = new Holders(async (conversation, generation): Promise<Start> => {
+  const holders = new Holders(async (conversation, _session, generation): Promise<Start> => {
     if (conversation === 'unknown') return { outcome: 'refused', refusal: 'unknown-conversation', detail: 'unknown' };
     if (conversation === 'broken') throw new Error('broken');
     const holder = new FakeHolder(generation);
@@ -36,7 +36,7 @@ function registry(maxHolders = 2) {
 }
 
 async function admitted(holders: Holders, conversation: string) {
-  const admission = await holders.admit(conversation);
+  const admission = await holders.admit(conversation, null);
   if (admission.outcome !== 'admitted') throw new Error(admission.refusal);
   return admission;
 }
@@ -54,7 +54,7 @@ describe('holders', () => {
 
   test('two attachments at once: one is busy, whatever the interleaving', async () => {
     const { holders, started } = registry();
-    const both = await Promise.all([holders.admit('a'), holders.admit('a')]);
+    const both = await Promise.all([holders.admit('a', null), holders.admit('a', null)]);
     expect(both.map((admission) => (admission.outcome === 'refused' ? admission.refusal : 'admitted')).sort()).toEqual([
       'admitted',
       'busy',
@@ -86,7 +86,7 @@ describe('holders', () => {
     const { holders, started } = registry(2);
     const a = await admitted(holders, 'a');
     const b = await admitted(holders, 'b');
-    expect(await holders.admit('c')).toMatchObject({ refusal: 'full' });
+    expect(await holders.admit('c', null)).toMatchObject({ refusal: 'full' });
     holders.release(b.child, 'detached');
     holders.release(a.child, 'detached');
     await admitted(holders, 'c');
@@ -96,8 +96,8 @@ describe('holders', () => {
 
   test('a start that is refused or fails leaves the conversation free', async () => {
     const { holders } = registry(1);
-    expect(await holders.admit('unknown')).toMatchObject({ refusal: 'unknown-conversation' });
-    await expect(holders.admit('broken')).rejects.toThrow('broken');
+    expect(await holders.admit('unknown', null)).toMatchObject({ refusal: 'unknown-conversation' });
+    await expect(holders.admit('broken', null)).rejects.toThrow('broken');
     expect((await admitted(holders, 'a')).admission).toBe('cold');
   });
 
@@ -109,6 +109,6 @@ describe('holders', () => {
     await holders.close();
     expect(started[0]?.log).toContain('retire');
     expect(started[1]?.log).toContain('kill');
-    expect(await holders.admit('a')).toMatchObject({ refusal: 'closing' });
+    expect(await holders.admit('a', null)).toMatchObject({ refusal: 'closing' });
   });
 });

@@ -22,7 +22,7 @@ export type Start =
   | { readonly outcome: 'started'; readonly holder: Holder; readonly admissionMs: number }
   | { readonly outcome: 'refused'; readonly refusal: 'unknown-conversation' | 'failed'; readonly detail: string };
 
-export type StartHolder = (conversation: string, generation: number) => Promise<Start>;
+export type StartHolder = (conversation: string, session: string | null, generation: number) => Promise<Start>;
 
 type Entry =
   | { readonly state: 'starting' }
@@ -43,7 +43,7 @@ export class Holders implements Admissions {
     this.#maxHolders = maxHolders;
   }
 
-  async admit(conversation: string): Promise<Admission> {
+  async admit(conversation: string, session: string | null): Promise<Admission> {
     for (;;) {
       if (this.#closing) return { outcome: 'refused', refusal: 'closing', detail: 'the machine is closing' };
       const entry = this.#entries.get(conversation);
@@ -55,7 +55,7 @@ export class Holders implements Admissions {
         continue;
       }
       if (entry) return this.#attachWarm(conversation, entry.holder);
-      return this.#attachCold(conversation);
+      return this.#attachCold(conversation, session);
     }
   }
 
@@ -93,7 +93,7 @@ export class Holders implements Admissions {
     return { outcome: 'admitted', child: holder.child, admission: 'warm', admissionMs: 0 };
   }
 
-  async #attachCold(conversation: string): Promise<Admission> {
+  async #attachCold(conversation: string, session: string | null): Promise<Admission> {
     const evicted = this.#makeRoom();
     if (!evicted) return { outcome: 'refused', refusal: 'full', detail: `all ${this.#maxHolders} holders are at work` };
     this.#entries.set(conversation, { state: 'starting' });
@@ -101,7 +101,7 @@ export class Holders implements Admissions {
     try {
       await evicted;
       this.#generation += 1;
-      start = await this.#start(conversation, this.#generation);
+      start = await this.#start(conversation, session, this.#generation);
     } catch (error) {
       this.#entries.delete(conversation);
       throw error;

@@ -33,11 +33,12 @@ pub fn run() noreturn {
     const machine = linux.getppid();
     process.dieWithParent();
     process.blockSignals();
+    process.leaveTerminal();
     _ = linux.syscall1(.umask, 0o022);
     sys.closeFrom(start_script_fd + 1);
     preferAsVictim();
     const files = takeDescriptors();
-    const null_fd = sys.mustFd(linux.openat(linux.AT.FDCWD, "/dev/null", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0), "open", "/dev/null");
+    const null_fd = process.openNull();
 
     const words = control.connect(plan.fuse_socket.?, plan.fuse_token.?, .control);
     sys.report_fd = words;
@@ -142,8 +143,10 @@ fn buildTree(files: mounts.Files, link: sys.Fd) void {
     relay.cloneDevice(device, spare);
     control.sendDescriptors(link, .{ device, spare });
     // From here on the relay alone holds the device: its death ends the file system.
-    for ([_]sys.Fd{ device, spare, link }) |fd| _ = linux.close(fd);
+    _ = linux.close(device);
+    _ = linux.close(spare);
     mounts.placeFuse();
+    _ = linux.close(link);
 }
 
 fn openFuse() sys.Fd {

@@ -9,6 +9,8 @@ const check = @import("check.zig");
 
 /// A failed safety check ends the process at once; there is nothing to unwind.
 pub const panic = std.debug.no_panic;
+/// No handler that prints a stack nobody can read: it would be most of the program.
+pub const std_options: std.Options = .{ .enable_segfault_handler = false };
 
 const usage = "usage: confined-exec supervise -- program args.. | holder | shell n candidate1..n argv0.. | check\n";
 

@@ -159,6 +159,18 @@ pub fn endLike(status: Status) noreturn {
     linux.exit_group(@intCast(128 + (signal & 0x7f)));
 }
 
+/// Out of the terminal's process group: a Ctrl-C is the gateway's to answer, which ends the others in order. The leader of
+/// a group, started by hand, stays in it.
+pub fn leaveTerminal() void {
+    const rc = linux.setsid();
+    if (linux.errno(rc) != .PERM) _ = sys.must(rc, "setsid");
+}
+
+pub fn openNull() sys.Fd {
+    const path = "/dev/null";
+    return sys.mustFd(linux.openat(linux.AT.FDCWD, path, .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0), "open", path);
+}
+
 /// Puts `/dev/null` on standard input and output, so that a waiting process holds nobody's pipe open.
 pub fn letGoOfPipes(null_fd: sys.Fd) void {
     _ = sys.must(linux.dup3(null_fd, 0, 0), "dup3");

@@ -50,19 +50,18 @@ pub fn run(start: Start) noreturn {
         control.send(link, "m");
     }
     const devices = control.receiveDescriptors(link);
-    _ = linux.close(link);
     if (start.host_uid) |uid| identity.becomeHostUser(uid);
     identity.dropPrivileges();
     process.notDumpable();
     process.dieWithParent();
     if (linux.getppid() != outer) linux.exit_group(sys.exit_failure);
-    const notifier = startNotifier(devices, stream);
+    const notifier = startNotifier(devices, .{ stream, link });
     setNonBlocking(devices[0]);
     setNonBlocking(stream);
     setNonBlocking(notifier);
     _ = linux.close(devices[1]);
     seccomp.confineRelay();
-    move(devices[0], stream, notifier);
+    move(.{ .device = devices[0], .stream = stream, .notifier = notifier, .link = link });
 }
 
 var request_byte: [1]u8 = undefined;
@@ -86,7 +85,7 @@ fn setNonBlocking(fd: sys.Fd) void {
 }
 
 /// Returns the end that takes invalidations.
-fn startNotifier(devices: [2]sys.Fd, stream: sys.Fd) sys.Fd {
+fn startNotifier(devices: [2]sys.Fd, sockets: [2]sys.Fd) sys.Fd {
     var ends: [2]sys.Fd = undefined;
     _ = sys.must(linux.pipe2(&ends, .{ .CLOEXEC = true }), "pipe");
     const relay = linux.getpid();
@@ -94,7 +93,7 @@ fn startNotifier(devices: [2]sys.Fd, stream: sys.Fd) sys.Fd {
         sys.nameProcess("edge-notify");
         process.dieWithParent();
         if (linux.getppid() != relay) linux.exit_group(sys.exit_failure);
-        for ([_]sys.Fd{ devices[0], stream, ends[1] }) |fd| _ = linux.close(fd);
+        for ([_]sys.Fd{ devices[0], sockets[0], sockets[1], ends[1] }) |fd| _ = linux.close(fd);
         seccomp.confineRelay();
         notify(devices[1], ends[0]);
     }
@@ -181,23 +180,38 @@ var up: Buffer(limits.fuse_message) = .{};
 var down: Buffer(2 * limits.fuse_message) = .{};
 var notifications: Buffer(limits.notification_queue) = .{};
 
-fn move(device: sys.Fd, stream: sys.Fd, notifier: sys.Fd) noreturn {
+const Ways = struct {
+    device: sys.Fd,
+    stream: sys.Fd,
+    notifier: sys.Fd,
+    /// To the outer process, which closes its end once the file system is in place.
+    link: sys.Fd,
+};
+
+fn move(start: Ways) noreturn {
+    var ways = start;
     const POLL = linux.POLL;
     while (true) {
         const write_wanted: i16 = if (up.isEmpty()) 0 else POLL.OUT;
         var watched = [_]linux.pollfd{
-            .{ .fd = stream, .events = POLL.IN | write_wanted, .revents = 0 },
+            .{ .fd = ways.stream, .events = POLL.IN | write_wanted, .revents = 0 },
             // While a request waits for the socket, no other is taken; a negative descriptor is not watched.
-            .{ .fd = if (up.isEmpty()) device else -1, .events = POLL.IN, .revents = 0 },
-            .{ .fd = if (notifications.isEmpty()) -1 else notifier, .events = POLL.OUT, .revents = 0 },
+            .{ .fd = if (up.isEmpty()) ways.device else -1, .events = POLL.IN, .revents = 0 },
+            .{ .fd = ways.notifier, .events = if (notifications.isEmpty()) 0 else POLL.OUT, .revents = 0 },
+            .{ .fd = ways.link, .events = 0, .revents = 0 },
         };
-        const ready = linux.poll(&watched, watched.len, -1);
+        // A process that waits for the file system cannot be killed. As long as that may be the outer process itself, this
+        // one alone can end the wait.
+        const patience: i32 = if (ways.link < 0) -1 else limits.machine_answer_ms;
+        const ready = linux.poll(&watched, watched.len, patience);
         if (linux.errno(ready) == .INTR) continue;
-        _ = sys.must(ready, "poll");
-        if (watched[0].revents & (POLL.IN | POLL.HUP | POLL.ERR) != 0) takeReplies(stream, device);
-        if (watched[1].revents != 0) takeRequest(device);
-        if (!up.isEmpty()) sendRequest(stream);
-        if (!notifications.isEmpty()) sendNotifications(notifier);
+        if (sys.must(ready, "poll") == 0) sys.fail("the machine does not answer on the FUSE stream", "", .TIMEDOUT);
+        if (watched[0].revents & (POLL.IN | POLL.HUP | POLL.ERR) != 0) takeReplies(ways.stream, ways.device);
+        if (watched[1].revents != 0) takeRequest(ways.device);
+        if (!up.isEmpty()) sendRequest(ways.stream);
+        if (watched[2].revents & POLL.ERR != 0) sys.fail("the notifier ended", "", .PIPE);
+        if (!notifications.isEmpty()) sendNotifications(ways.notifier);
+        if (watched[3].revents != 0) ways.link = -1;
     }
 }
 

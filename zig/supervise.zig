@@ -14,6 +14,7 @@ pub fn run(argv: [*:null]const ?[*:0]const u8, envp: [*:null]const ?[*:0]const u
     const parent = linux.getppid();
     process.dieWithParent();
     process.blockSignals();
+    process.leaveTerminal();
     sys.closeFrom(3);
     enterNamespaces();
     // Entering a user namespace changes the credentials, which forgets the parent-death signal.
@@ -24,6 +25,7 @@ pub fn run(argv: [*:null]const ?[*:0]const u8, envp: [*:null]const ?[*:0]const u
     _ = sys.must(linux.pipe2(&ends, .{ .CLOEXEC = true }), "pipe");
     const init = process.fork("init") orelse runInit(argv, envp, ends);
     _ = linux.close(ends[1]);
+    process.letGoOfPipes(process.openNull());
     endAsMachine(init, ends[0]);
 }
 
@@ -45,8 +47,7 @@ fn runInit(argv: [*:null]const ?[*:0]const u8, envp: [*:null]const ?[*:0]const u
     if (process.readerHasGone(ends[1])) linux.exit_group(sys.exit_failure);
     _ = sys.must(linux.mount("proc", "/proc", "proc", mounts.MS_NOSUID | mounts.MS_NODEV | mounts.MS_NOEXEC, 0), "mount /proc");
     const machine = process.fork("machine") orelse runMachine(argv, envp);
-    const null_fd = sys.mustFd(linux.openat(linux.AT.FDCWD, "/dev/null", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0), "open", "/dev/null");
-    process.letGoOfPipes(null_fd);
+    process.letGoOfPipes(process.openNull());
     const status = process.reapUntil(machine, true);
     // The supervisor reads how the machine ended: this process cannot end itself by a signal.
     _ = linux.write(ends[1], std.mem.asBytes(&status.raw).ptr, @sizeOf(u32));

@@ -60,11 +60,26 @@ export class MemoryFiles {
     if (content !== null) node.data = Buffer.from(content);
   }
 
-  /** The content of a file, or null. */
-  get(path: string): string | null {
+  #find(path: string): Node | undefined {
     let node: Node | undefined = this.#root;
     for (const name of path.split('/').filter((part) => part !== '')) node = node?.children?.get(name);
+    return node;
+  }
+
+  /** The content of a file; empty when there is none. */
+  bytes(path: string): Buffer {
+    return this.#find(path)?.data ?? Buffer.alloc(0);
+  }
+
+  /** The content of a file as text, or null. */
+  get(path: string): string | null {
+    const node = this.#find(path);
     return node?.children === null ? node.data.toString() : null;
+  }
+
+  /** The node id of a path; 0 when there is none. */
+  id(path: string): number {
+    return this.#find(path)?.id ?? 0;
   }
 
   /** The bytes that follow the reply header, an errno, or null for requests without a reply. */
@@ -219,6 +234,12 @@ export class MachineStub {
   /** Lines on the control stream, in order. */
   readonly lines: string[] = [];
   readonly pid = Promise.withResolvers<number>();
+  /** Called before each reply with the request's opcode. */
+  beforeReply: (opcode: number) => void = () => {};
+  /** Lookups of this name are never answered. */
+  silentOn: string | null = null;
+  /** Resolves when such a lookup has come. */
+  readonly silenced = Promise.withResolvers<void>();
   control: net.Socket | null = null;
   fuse: net.Socket | null = null;
 
@@ -277,6 +298,24 @@ export class MachineStub {
     take(rest);
   }
 
+  /** Tells the kernel to forget what it knows of `name` in `directory`. */
+  invalidate(directory: string, name: string): void {
+    const bytes = Buffer.from(`${name}\0`);
+    const message = Buffer.alloc(16 + 16 + bytes.length);
+    message.writeUInt32LE(message.length, 0);
+    message.writeInt32LE(3, 4); // FUSE_NOTIFY_INVAL_ENTRY
+    message.writeBigUInt64LE(BigInt(this.files.id(directory)), 16);
+    message.writeUInt32LE(bytes.length - 1, 24);
+    bytes.copy(message, 32);
+    this.fuse?.write(message);
+  }
+
+  #isSilentOn(opcode: number, body: Buffer): boolean {
+    if (opcode !== 1 || this.silentOn === null || text(body, 0) !== this.silentOn) return false;
+    this.silenced.resolve();
+    return true;
+  }
+
   #serveFiles(stream: net.Socket, rest: Buffer): void {
     this.fuse = stream;
     let pending = Buffer.alloc(0);
@@ -287,12 +326,14 @@ export class MachineStub {
         const message = pending.subarray(0, length);
         pending = pending.subarray(length);
         const header = message.subarray(0, 40);
+        if (this.#isSilentOn(header.readUInt32LE(4), message.subarray(40))) continue;
         const answer = this.files.answer(
           header.readUInt32LE(4),
           Number(header.readBigUInt64LE(16)),
           header,
           message.subarray(40),
         );
+        this.beforeReply(header.readUInt32LE(4));
         if (answer !== null) stream.write(reply(header.readBigUInt64LE(8), answer));
       }
     };

@@ -1,0 +1,205 @@
+/**
+ * Starts confined-exec for the tests as the machine does: sealed memfds on 4 to 7, a socket pair on 3. Linux only.
+ */
+import { dlopen, FFIType, ptr } from 'bun:ffi';
+import { closeSync, existsSync, readdirSync, readFileSync, statSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import { buildConfinedExec } from './build.ts';
+
+const libc = dlopen('libc.so.6', {
+  memfd_create: { args: [FFIType.cstring, FFIType.u32], returns: FFIType.i32 },
+  fcntl: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+}).symbols;
+
+const root = join(import.meta.dir, '..');
+
+/** The binary that the build made, or a fresh one when the sources are newer than it. */
+export async function confinedExec(): Promise<string> {
+  const newestSource = Math.max(
+    ...readdirSync(import.meta.dir)
+      .filter((name) => name.endsWith('.zig'))
+      .map((name) => statSync(join(import.meta.dir, name)).mtimeMs),
+  );
+  const built = join(root, 'build/assets/confined-exec.bin');
+  const own = join(root, 'build/zig-test/confined-exec');
+  for (const file of [own, built]) if (existsSync(file) && statSync(file).mtimeMs > newestSource) return file;
+  const python = process.env.EDGE_ZIG_PYTHON ?? join(root, 'build/python/bin/python');
+  await buildConfinedExec(own, { pythonWithZiglang: python });
+  return own;
+}
+
+const MFD_CLOEXEC = 1;
+const MFD_ALLOW_SEALING = 2;
+const F_ADD_SEALS = 1033;
+/** SEAL, SHRINK, GROW, WRITE. */
+export const allSeals = 0xf;
+
+/** A memfd with `content` and `seals`. The caller closes it. */
+function memfd(content: string, seals: number): number {
+  const fd = libc.memfd_create(ptr(Buffer.from('edge\0')), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) throw new Error('memfd_create failed');
+  const bytes = Buffer.from(content);
+  for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done);
+  if (libc.fcntl(fd, F_ADD_SEALS, seals) !== 0) throw new Error('F_ADD_SEALS failed');
+  return fd;
+}
+
+/** Host user that the tests' holders map to. */
+export const hostUid = 101_777;
+
+export interface ManifestOptions {
+  readonly socket: string;
+  readonly token: string;
+  /** Run by bash as if it were Hermes. */
+  readonly script: string;
+  readonly extra?: readonly string[];
+}
+
+/** A manifest that runs a shell script in place of Hermes. */
+export function scriptManifest(options: ManifestOptions): string {
+  return [
+    'edge-holder 1',
+    `uid ${hostUid}`,
+    `fuse-socket ${options.socket}`,
+    `fuse-token ${options.token}`,
+    'bind /usr',
+    ...(options.extra ?? []),
+    'exec /usr/bin/bash',
+    'arg -c',
+    `arg ${options.script}`,
+    '',
+  ].join('\n');
+}
+
+export interface HolderFiles {
+  readonly manifest: string;
+  readonly caBundle?: string;
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly startScript?: string;
+  /** Seals of the manifest's memfd; all of them when absent. */
+  readonly manifestSeals?: number;
+}
+
+export interface Child {
+  readonly pid: number;
+  readonly exited: Promise<number>;
+  /** Name of the signal that ended it, or null. */
+  readonly signal: () => string | null;
+  /** The next line on standard output; null at its end. */
+  readonly line: () => Promise<string | null>;
+  /** What is left on standard output, to its end. */
+  readonly rest: () => Promise<string>;
+  readonly stderr: Promise<string>;
+  readonly kill: (signal: NodeJS.Signals) => void;
+  /** The other end of the machine channel: a descriptor. */
+  readonly channel: number;
+}
+
+/** Spawns `command` with the eight descriptors of a holder. */
+export function spawnHolder(command: readonly string[], files: HolderFiles): Child {
+  const environment = Object.entries(files.environment ?? {}).map(([key, value]) => `${key}=${value}\0`);
+  const fds = [
+    memfd(files.manifest, files.manifestSeals ?? allSeals),
+    memfd(files.caBundle ?? 'certificates\n', allSeals),
+    memfd(environment.join(''), allSeals),
+    memfd(files.startScript ?? 'print()\n', allSeals),
+  ] as const;
+  const child = Bun.spawn([...command], {
+    env: { OUTER: 'must not be seen inside', PATH: process.env.PATH },
+    stdio: ['pipe', 'pipe', 'pipe', 'pipe', ...fds],
+  });
+  for (const fd of fds) closeSync(fd);
+  const channel = child.stdio[3];
+  if (typeof channel !== 'number') throw new Error('no machine channel');
+  return { ...watch(child as Bun.Subprocess<'pipe', 'pipe', 'pipe'>), channel };
+}
+
+/** Spawns `command` without anything special. */
+export function spawnPlain(command: readonly string[]): Omit<Child, 'channel'> {
+  return watch(Bun.spawn([...command], { stdio: ['pipe', 'pipe', 'pipe'] }));
+}
+
+function watch(child: Bun.Subprocess<'pipe', 'pipe', 'pipe'>): Omit<Child, 'channel'> {
+  const reader = child.stdout.getReader();
+  const decoder = new TextDecoder();
+  let pending = '';
+  const more = async (): Promise<boolean> => {
+    const { done, value } = await reader.read();
+    if (value !== undefined) pending += decoder.decode(value, { stream: true });
+    return !done;
+  };
+  return {
+    pid: child.pid,
+    exited: child.exited,
+    signal: () => (typeof child.signalCode === 'string' ? child.signalCode : null),
+    line: async () => {
+      while (!pending.includes('\n')) if (!(await more())) return null;
+      const end = pending.indexOf('\n');
+      const line = pending.slice(0, end);
+      pending = pending.slice(end + 1);
+      return line;
+    },
+    rest: async () => {
+      while (await more());
+      return pending;
+    },
+    stderr: new Response(child.stderr).text(),
+    kill: (signal) => child.kill(signal),
+  };
+}
+
+function statusOf(pid: number): string | null {
+  try {
+    return readFileSync(`/proc/${pid}/status`, 'utf8');
+  } catch {
+    return null; // It has ended.
+  }
+}
+
+/** One field of `/proc/<pid>/status`. */
+export function statusField(pid: number, field: string): string | null {
+  return new RegExp(`^${field}:[ \\t]*(.*)$`, 'm').exec(statusOf(pid) ?? '')?.[1] ?? null;
+}
+
+/** Every living process below `pid`, zombies left out: pid → name. */
+export function descendants(pid: number): Map<number, string> {
+  const parents = new Map<number, number>();
+  for (const name of readdirSync('/proc')) {
+    const parent = /^\d+$/.test(name) ? statusField(Number(name), 'PPid') : null;
+    if (parent !== null) parents.set(Number(name), Number(parent));
+  }
+  const found = new Map<number, string>();
+  for (const candidate of parents.keys()) {
+    let at: number | undefined = parents.get(candidate);
+    while (at !== undefined && at !== pid) at = parents.get(at);
+    if (at === pid && isAlive(candidate)) found.set(candidate, statusField(candidate, 'Name') ?? '');
+  }
+  return found;
+}
+
+/** Whether a process runs or may run again: a zombie does not. */
+export function isAlive(pid: number): boolean {
+  const state = statusField(pid, 'State');
+  return state !== null && !/^[ZX]/.test(state);
+}
+
+/** Returns when none of the processes lives any more; the test's own time limit is the bound. */
+export async function allGone(pids: Iterable<number>): Promise<void> {
+  for (const pid of pids) while (isAlive(pid)) await Bun.sleep(5);
+}
+
+/** The processes below `pid` once their names are these (sorted); the test's own time limit is the bound. */
+export async function appeared(pid: number, names: readonly string[]): Promise<Map<number, string>> {
+  while (true) {
+    const below = descendants(pid);
+    if ([...below.values()].sort().join() === names.join()) return below;
+    await Bun.sleep(5);
+  }
+}
+
+/** Descriptors that a process has open, in order. */
+export function openDescriptors(pid: number): number[] {
+  return readdirSync(`/proc/${pid}/fd`)
+    .map(Number)
+    .sort((a, b) => a - b);
+}

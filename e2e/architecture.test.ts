@@ -94,7 +94,7 @@ test('nothing that must not exist exists', () => {
   expect(forbiddenWords(production.filter(({ path }) => path !== keepAlive))).toEqual([]);
   const excepted = production.filter(({ path }) => path === keepAlive);
   expect(forbiddenWords(excepted)).toHaveLength(1);
-  expect(excepted[0]?.text.match(/\bsetInterval\b/g)).toHaveLength(1);
+  expect(excepted[0]?.text.match(/\bsetInterval\(/g)).toHaveLength(1);
 });
 
 test('the word check would notice one', () => {

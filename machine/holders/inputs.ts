@@ -1,0 +1,81 @@
+/** What every holder of this machine is given: the sealed inputs on fds 4–7 and the program itself. */
+import { existsSync, readdirSync } from 'node:fs';
+import { readAsset } from '../../bunfs-assets/assets.ts';
+import { executablePath, sealedMemfd } from '../../bunfs-assets/memfd.ts';
+import { readRuntime } from '../../bunfs-assets/runtime.ts';
+import type { Launch } from '../launch.ts';
+import { type Bind, formatManifest } from './manifest.ts';
+
+/** Where a holder sees the Hermes runtime, whatever its place outside. */
+const runtimeTarget = '/opt/hermes';
+
+export interface HolderInputs {
+  /** Path that executes confined-exec. */
+  readonly confinedExec: string;
+  /** Sealed memfds that all holders share. */
+  readonly caBundle: number;
+  readonly environment: number;
+  readonly startScript: number;
+  /** A sealed memfd with the launch manifest of one holder; the caller closes it. */
+  manifest(uid: number, fuseSocket: string, fuseToken: string): number;
+}
+
+/** Reads the runtime and the embedded files once. Throws with what is missing and how to fix it. */
+export function prepareInputs(launch: Launch): HolderInputs {
+  const runtime = readRuntime(launch.runtimeDirectory);
+  const binds = holderBinds(launch.runtimeDirectory, runtime.basePrefix);
+  return {
+    confinedExec: executablePath('confined-exec', readAsset('confinedExec')),
+    caBundle: sealedMemfd('ca-bundle', readAsset('caBundle')),
+    environment: sealedMemfd('environment', formatEnvironment(launch.hermesEnvironment, runtime.basePrefix)),
+    startScript: sealedMemfd('start-script', readAsset('startScript')),
+    manifest: (uid, fuseSocket, fuseToken) =>
+      sealedMemfd(
+        'manifest',
+        Buffer.from(
+          formatManifest({
+            uid,
+            fuseSocket,
+            fuseToken,
+            binds,
+            program: `${runtimeTarget}/bin/python`,
+            args: ['-I', '/opt/edge/start.py'],
+          }),
+        ),
+      ),
+  };
+}
+
+/** Read-only system directories that exist here, the runtime, and Python's own directory where that is elsewhere. */
+function holderBinds(runtimeDirectory: string, basePrefix: string): Bind[] {
+  const binds: Bind[] = [{ source: '/usr', target: '/usr', optional: false }];
+  binds.push({ source: runtimeDirectory, target: runtimeTarget, optional: false });
+  if (basePrefix !== '/usr') binds.push({ source: basePrefix, target: basePrefix, optional: false });
+  return binds;
+}
+
+/**
+ * Hermes' environment as NUL-separated entries. The names of the organization's own variables are private: the start
+ * script keeps them from every tool.
+ */
+export function formatEnvironment(own: Readonly<Record<string, string>>, basePrefix: string): Uint8Array {
+  const path = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
+  if (basePrefix !== '/usr' && existsSync(`${basePrefix}/bin`) && readdirSync(`${basePrefix}/bin`).length > 0) {
+    path.push(`${basePrefix}/bin`);
+  }
+  const entries: Record<string, string> = {
+    ...own,
+    EDGE_PRIVATE_NAMES: Object.keys(own).join(' '),
+    HOME: '/tmp/home',
+    LANG: 'C.UTF-8',
+    PATH: path.join(':'),
+    SHELL: '/bin/bash',
+    TMPDIR: '/tmp',
+    USER: 'agent',
+  };
+  return Buffer.from(
+    Object.entries(entries)
+      .map(([name, value]) => `${name}=${value}\0`)
+      .join(''),
+  );
+}

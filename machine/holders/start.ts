@@ -1,0 +1,218 @@
+/** Brings one conversation's Hermes up behind its walls: view, mount, gate, SessionDB channel, work boundary. */
+import { randomBytes } from 'node:crypto';
+import { closeSync } from 'node:fs';
+import type { OrganizationFiles } from '../agentfs/files.ts';
+import type { HolderView } from '../agentfs/views.ts';
+import { Gate } from '../fuse/gate.ts';
+import { FuseSession } from '../fuse/session.ts';
+import type { AuthorityAddress } from '../launch.ts';
+import { channelOf } from '../sessiondb/channel.ts';
+import { SessionRelay } from '../sessiondb/relay.ts';
+import type { WorkBoundary } from '../sync.ts';
+import { HolderChild } from './child.ts';
+import type { HolderSocket, HolderStream } from './holder-socket.ts';
+import type { Holder, Start, StartHolder } from './holders.ts';
+import type { HolderInputs } from './inputs.ts';
+import type { HostUids } from './uids.ts';
+
+export interface StartDependencies {
+  readonly inputs: HolderInputs;
+  readonly socket: HolderSocket;
+  readonly uids: HostUids;
+  readonly sessiondb: AuthorityAddress;
+  readonly files: OrganizationFiles;
+  readonly boundary: WorkBoundary;
+  /** A line for the log; holds no secret and no prose. */
+  log(line: string): void;
+}
+
+/** How long confined-exec may take from its spawn to a confined Hermes. */
+const startTimeoutMs = 30_000;
+/** How long an idle Hermes may take to end once its input has ended. */
+const retireTimeoutMs = 5_000;
+
+export function createStartHolder(dependencies: StartDependencies): StartHolder {
+  return async (conversation, session, generation): Promise<Start> => {
+    const startedAt = performance.now();
+    dependencies.boundary.begin(conversation);
+    const view = await openView(dependencies, conversation);
+    if (!view) {
+      void dependencies.boundary.end(conversation);
+      return { outcome: 'refused', refusal: 'unknown-conversation', detail: 'this conversation was never established' };
+    }
+    const starting = new StartingHolder(dependencies, view, conversation, session, generation);
+    try {
+      const holder = await starting.run();
+      return { outcome: 'started', holder, admissionMs: performance.now() - startedAt };
+    } catch (error) {
+      dependencies.log(`holder ${conversation}: ${(error as Error).message}`);
+      return { outcome: 'refused', refusal: 'failed', detail: (error as Error).message };
+    }
+  };
+}
+
+/** The conversation's view; established since the last pull, it is there after this boundary's pull. Null when it is not. */
+async function openView({ files, boundary }: StartDependencies, conversation: string): Promise<HolderView | null> {
+  const here = await files.view(conversation);
+  if (here) return here;
+  await boundary.firstTouch(conversation);
+  return files.view(conversation);
+}
+
+class StartingHolder {
+  readonly #dependencies: StartDependencies;
+  readonly #view: HolderView;
+  readonly #conversation: string;
+  readonly #session: string | null;
+  readonly #generation: number;
+  readonly #gate = new Gate();
+  readonly #armed = Promise.withResolvers<void>();
+  #fuse: FuseSession | null = null;
+  #control: HolderStream | null = null;
+
+  constructor(
+    dependencies: StartDependencies,
+    view: HolderView,
+    conversation: string,
+    session: string | null,
+    generation: number,
+  ) {
+    this.#dependencies = dependencies;
+    this.#view = view;
+    this.#conversation = conversation;
+    this.#session = session;
+    this.#generation = generation;
+  }
+
+  async run(): Promise<Holder> {
+    const { socket, uids, log } = this.#dependencies;
+    const uid = uids.take();
+    const token = randomBytes(32).toString('hex');
+    const unexpect = socket.expect({
+      token,
+      onFuse: (stream) => this.#serveFuse(stream),
+      onControl: (stream) => this.#listen(stream),
+    });
+    const child = this.#spawn(uid, token);
+    const ended = this.#whenGone(child, uid);
+    try {
+      await Promise.race([
+        this.#armed.promise,
+        child.exited.then((exit) => Promise.reject(new Error(`the holder ended: ${describe(exit, child.report)}`))),
+        deadline(startTimeoutMs, 'the holder did not start in time'),
+      ]);
+    } catch (error) {
+      child.kill();
+      await ended;
+      throw error;
+    } finally {
+      unexpect();
+    }
+    child.exited.then((exit) => {
+      if (exit.code !== 0) log(`holder ${this.#conversation}: ended: ${describe(exit, child.report)}`);
+    });
+    return this.#holder(child, ended);
+  }
+
+  #spawn(uid: number, token: string): SpawnedHolder {
+    const { inputs, socket, sessiondb, log } = this.#dependencies;
+    const manifest = inputs.manifest(uid, socket.path, token);
+    try {
+      const process = Bun.spawn([inputs.confinedExec, 'holder'], {
+        argv0: 'confined-exec',
+        // Nothing of the machine's environment: confined-exec gives Hermes what fd 6 holds.
+        env: {},
+        stdio: ['pipe', 'pipe', 'pipe', 'socket-fd', manifest, inputs.caBundle, inputs.environment, inputs.startScript],
+      });
+      const relay = new SessionRelay(sessiondb, {
+        sessions: this.#session === null ? [] : [this.#session],
+        onRefusal: (reason) => log(`holder ${this.#conversation}: SessionDB refused: ${reason}`),
+      });
+      const relayed = channelOf(process.stdio[3] as number).then((channel) => relay.serve(channel));
+      return new SpawnedHolder(process as Bun.Subprocess<'pipe', 'pipe', 'pipe'>, this.#generation, relayed);
+    } finally {
+      closeSync(manifest);
+    }
+  }
+
+  #serveFuse(stream: HolderStream): void {
+    if (this.#fuse) {
+      stream.close();
+      return;
+    }
+    const { boundary, log } = this.#dependencies;
+    this.#fuse = new FuseSession({
+      view: this.#view,
+      gate: this.#gate,
+      boundary: boundary.of(this.#conversation),
+      stream,
+      log,
+    });
+  }
+
+  #listen(stream: HolderStream): void {
+    if (this.#control) {
+      stream.close();
+      return;
+    }
+    this.#control = stream;
+    let text = '';
+    stream.onData((bytes) => {
+      text += Buffer.from(bytes).toString('latin1');
+      const pid = /^pid (\d{1,10})\n$/.exec(text)?.[1];
+      if (pid !== undefined) {
+        this.#gate.arm(Number(pid));
+        stream.write(Buffer.from('go\n')).then(this.#armed.resolve, this.#armed.reject);
+      } else if (text.length > 1024 || text.includes('\n')) {
+        // A failure, which confined-exec says on standard error too, or nothing that it ever says.
+        stream.close();
+      }
+    });
+  }
+
+  /** Resolves when the process is gone and nothing of what served it is open. */
+  async #whenGone(child: SpawnedHolder, uid: number): Promise<void> {
+    await child.exited;
+    this.#control?.close();
+    await Promise.all([this.#fuse?.close(), child.relayed]);
+    this.#dependencies.uids.release(uid);
+    void this.#dependencies.boundary.end(this.#conversation);
+  }
+
+  #holder(child: SpawnedHolder, ended: Promise<void>): Holder {
+    const { boundary } = this.#dependencies;
+    return {
+      child,
+      ended,
+      beginWork: () => boundary.begin(this.#conversation),
+      endWork: () => void boundary.end(this.#conversation),
+      retire: () => {
+        child.closeInput();
+        const killer = setTimeout(() => child.kill(), retireTimeoutMs);
+        child.exited.then(() => clearTimeout(killer));
+      },
+      kill: () => child.kill(),
+    };
+  }
+}
+
+class SpawnedHolder extends HolderChild {
+  /** Resolves when the SessionDB streams of the child are closed. */
+  readonly relayed: Promise<unknown>;
+
+  constructor(process: Bun.Subprocess<'pipe', 'pipe', 'pipe'>, generation: number, relayed: Promise<unknown>) {
+    super(process, generation);
+    this.relayed = relayed;
+  }
+}
+
+function describe(exit: { code: number | null; signal: string | null }, report: string): string {
+  const how = exit.signal ? `by ${exit.signal}` : `exit code ${exit.code}`;
+  return report ? `${how}: ${report.trim()}` : how;
+}
+
+function deadline(ms: number, what: string): Promise<never> {
+  return new Promise((_, reject) => {
+    setTimeout(() => reject(new Error(what)), ms).unref();
+  });
+}

@@ -1,10 +1,13 @@
 /**
  * Starts confined-exec for the tests as the machine does: sealed memfds on 4 to 7, a socket pair on 3. Linux only.
  */
+
 import { dlopen, FFIType, ptr } from 'bun:ffi';
+import { afterEach, beforeAll, expect, setDefaultTimeout } from 'bun:test';
 import { closeSync, existsSync, readdirSync, readFileSync, statSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { buildConfinedExec } from './build.ts';
+import { MachineStub } from './machine-stub.fixture.ts';
 
 const libc = dlopen('libc.so.6', {
   memfd_create: { args: [FFIType.cstring, FFIType.u32], returns: FFIType.i32 },
@@ -202,4 +205,70 @@ export function openDescriptors(pid: number): number[] {
   return readdirSync(`/proc/${pid}/fd`)
     .map(Number)
     .sort((a, b) => a - b);
+}
+
+/** The known token of the tests' machine. */
+export const token = '0123456789abcdef'.repeat(4);
+
+export interface HolderTests {
+  readonly binary: () => string;
+  readonly machine: (options?: { goes?: boolean; token?: string }) => Promise<MachineStub>;
+  readonly spawn: (files: HolderFiles, command?: readonly string[]) => Child;
+  /** A holder in which bash runs `script` in Hermes' place. */
+  readonly hold: (
+    script: string,
+    files?: Partial<HolderFiles>,
+    command?: readonly string[],
+  ) => Promise<{ stub: MachineStub; child: Child }>;
+  /** Runs `script` to its end and returns its output; it must not have failed. */
+  readonly output: (script: string, files?: Partial<HolderFiles>, command?: readonly string[]) => Promise<string>;
+}
+
+/** What a test file about holders needs; everything that a test started ends with it. */
+export function holderTests(): HolderTests {
+  setDefaultTimeout(60_000);
+  let binary = '';
+  let stubs: MachineStub[] = [];
+  let children: Child[] = [];
+  beforeAll(async () => {
+    binary = await confinedExec();
+  }, 600_000);
+  afterEach(async () => {
+    for (const child of children) {
+      child.kill('SIGKILL');
+      await child.exited;
+      closeSync(child.channel);
+    }
+    for (const stub of stubs) stub.close();
+    children = [];
+    stubs = [];
+  });
+  const tests: HolderTests = {
+    binary: () => binary,
+    machine: async (options = {}) => {
+      const stub = await MachineStub.listen({ token, ...options });
+      stubs.push(stub);
+      return stub;
+    },
+    spawn: (files, command = [binary, 'holder']) => {
+      const child = spawnHolder(command, files);
+      children.push(child);
+      return child;
+    },
+    hold: async (script, files = {}, command) => {
+      const stub = await tests.machine();
+      const child = tests.spawn(
+        { manifest: scriptManifest({ socket: stub.socket, token, script }), ...files },
+        command,
+      );
+      return { stub, child };
+    },
+    output: async (script, files = {}, command) => {
+      const { child } = await tests.hold(script, files, command);
+      const text = await child.rest();
+      expect({ code: await child.exited, errors: await child.stderr }).toEqual({ code: 0, errors: '' });
+      return text;
+    },
+  };
+  return tests;
 }

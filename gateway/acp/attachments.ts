@@ -12,8 +12,11 @@ export interface HeldAttachment extends Omit<Attachment, 'detach'> {
 }
 
 export interface Attachments {
-  /** Rejects with hermes-run's AttachRefused or AttachFailed, or with the signal's reason. */
-  attach(conversation: ConversationId, signal: AbortSignal): Promise<HeldAttachment>;
+  /**
+   * `session` is the conversation's native session, null before it has one. Rejects with hermes-run's AttachRefused or
+   * AttachFailed, or with the signal's reason.
+   */
+  attach(conversation: ConversationId, session: string | null, signal: AbortSignal): Promise<HeldAttachment>;
 }
 
 /** One conversation's bytes that belong in front of its next attachment: rarely any. */
@@ -32,9 +35,10 @@ export function createAttachments(options: {
   const carried = new Map<ConversationId, Carried>();
 
   return {
-    async attach(conversation, signal) {
+    async attach(conversation, session, signal) {
       const { socketPath, token } = options;
-      const attachment = await attach({ socketPath, token, conversation, signal, carried: carried.get(conversation) });
+      const before = carried.get(conversation);
+      const attachment = await attach({ socketPath, token, conversation, session, signal, carried: before });
       carried.delete(conversation);
       return {
         ...attachment,

@@ -72,8 +72,8 @@ export interface Governance {
   findMessage(conversation: ConversationId, id: MessageId): Promise<Message | null>;
   /** accepted → dispatched, with the watermark taken before the prompt. */
   dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent>;
-  /** dispatched → delivered; the inbound prose is erased; unique by locator. */
-  deliver(id: MessageId, locator: Locator, timings: PhaseTimings): Promise<LoggedEvent>;
+  /** dispatched → delivered; the inbound prose is erased; unique by locator. No timings: it was recovered. */
+  deliver(id: MessageId, locator: Locator, timings: PhaseTimings | null): Promise<LoggedEvent>;
   /** accepted or dispatched → failed; the prose is kept for a retry by the client. */
   fail(id: MessageId, problem: ProblemDocument, timings: PhaseTimings | null): Promise<LoggedEvent>;
   cancel(id: MessageId, timings: PhaseTimings | null): Promise<LoggedEvent>;

@@ -122,7 +122,7 @@ export class Messages {
   }
 
   /** dispatched → delivered, once and by nothing but its locator (ADR-046 §4); the inbound prose is erased. */
-  async deliver(id: MessageId, locator: Locator, timings: PhaseTimings): Promise<LoggedEvent> {
+  async deliver(id: MessageId, locator: Locator, timings: PhaseTimings | null): Promise<LoggedEvent> {
     return this.#settle(id, { state: 'delivered', locator }, timings);
   }
 

@@ -79,9 +79,10 @@ export function createTranscript(database: SqlReader): Transcript {
     } catch (error) {
       // Hermes makes the schema with its first session: until then there is nothing to read.
       if (error instanceof HranaError && error.kind === 'sql' && /no such table/.test(error.message)) return [];
-      throw error instanceof HranaError && error.kind !== 'sql'
-        ? new Problem('sessiondb-unavailable', 'The transcript cannot be read now. Try again later.')
-        : error;
+      if (!(error instanceof HranaError)) throw error;
+      const problem = new Problem('sessiondb-unavailable', 'The transcript cannot be read now. Try again later.');
+      problem.cause = error;
+      throw problem;
     }
   };
 

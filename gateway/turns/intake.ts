@@ -16,5 +16,6 @@ function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== 'object' || value === null) return value;
   const entries = Object.entries(value).sort(([left], [right]) => (left < right ? -1 : 1));
-  return entries.map(([key, member]) => [key, sorted(member)]);
+  // Wrapped, so that no array of pairs looks like an object.
+  return { object: entries.map(([key, member]) => [key, sorted(member)]) };
 }

@@ -47,11 +47,13 @@ export class TurnQueue {
     this.#limits = limits;
   }
 
-  /** Takes a place. Throws a `too-many-requests` {@link Problem} with `retryAfter` in seconds when there is none. */
-  take(conversation: ConversationId): Place {
+  /**
+   * Takes a place. Throws a `too-many-requests` {@link Problem} with `retryAfter` in seconds when there is none; a message
+   * that is stored already always has one.
+   */
+  take(conversation: ConversationId, { stored }: { readonly stored: boolean } = { stored: false }): Place {
     const line = this.#lines.get(conversation) ?? { places: 0, waiting: [], busy: false };
-    if (line.places >= this.#limits.perConversation) throw full('This conversation has too many messages waiting.');
-    if (this.#places >= this.#limits.total) throw full('Too many messages are waiting.');
+    if (!stored) this.#refuseFull(line);
     this.#lines.set(conversation, line);
     line.places += 1;
     this.#places += 1;
@@ -80,6 +82,11 @@ export class TurnQueue {
   stop(): Promise<void> {
     this.#stopped = true;
     return this.#running === 0 ? Promise.resolve() : new Promise((resolve) => this.#idle.push(resolve));
+  }
+
+  #refuseFull(line: Line): void {
+    if (line.places >= this.#limits.perConversation) throw full('This conversation has too many messages waiting.');
+    if (this.#places >= this.#limits.total) throw full('Too many messages are waiting.');
   }
 
   #offer(conversation: ConversationId, line: Line): void {

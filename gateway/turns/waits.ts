@@ -8,29 +8,26 @@ export class WaitedTooLong extends Error {
   }
 }
 
+/** Settles as `work` does, or rejects with the signal's reason when it aborts first; the work itself goes on. */
+export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  // Nobody may be listening any more when it fails.
+  work.catch(() => undefined);
+  if (signal.aborted) return Promise.reject(signal.reason);
+  return new Promise<T>((resolve, reject) => {
+    const aborted = () => reject(signal.reason);
+    signal.addEventListener('abort', aborted, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', aborted));
+  });
+}
+
 /**
  * Settles as `work` does, or rejects with {@link WaitedTooLong} after `limitMs`, or with the signal's reason when it
  * aborts. The work itself goes on: the caller ends what it runs on.
  */
 export function within<T>(limitMs: number, what: string, work: Promise<T>, signal?: AbortSignal): Promise<T> {
-  // Nobody may be listening any more when it fails.
-  work.catch(() => undefined);
-  return new Promise<T>((resolve, reject) => {
-    const aborted = () => settle(() => reject(signal?.reason));
-    const timer = setTimeout(() => settle(() => reject(new WaitedTooLong(what, limitMs))), limitMs);
-    const settle = (how: () => void) => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', aborted);
-      how();
-    };
-    if (signal?.aborted) {
-      aborted();
-      return;
-    }
-    signal?.addEventListener('abort', aborted, { once: true });
-    work.then(
-      (value) => settle(() => resolve(value)),
-      (error: unknown) => settle(() => reject(error)),
-    );
+  const limited = new Promise<T>((resolve, reject) => {
+    const timer = setTimeout(() => reject(new WaitedTooLong(what, limitMs)), limitMs);
+    work.then(resolve, reject).finally(() => clearTimeout(timer));
   });
+  return signal === undefined ? limited : unlessAborted(limited, signal);
 }

@@ -1,0 +1,132 @@
+/** From a turn's report to the message's last state in Postgres and its event (ADR-046 §4, §6). */
+import type { LoggedEvent, Message, PhaseTimings } from '../domain.ts';
+import { Problem } from '../problem.ts';
+import { decodeLocator } from '../transcript/locator.ts';
+import type { ClosingRow } from '../transcript/transcript.ts';
+import type { TurnMarks, TurnOrder, TurnReport } from './dispatch.ts';
+import type { TurnParts } from './parts.ts';
+import { type Settlement, settle, type TurnFacts } from './settle.ts';
+import type { StopReason } from './turn-control.ts';
+
+/** What is left to tell those who wait: the event's own fields and the message as it now is. */
+export interface Conclusion {
+  readonly event: LoggedEvent;
+  readonly settlement: Settlement;
+}
+
+/**
+ * Decides and commits what becomes of the message. Rejects when governance cannot be reached: the message then stays as it
+ * is stored and is recovered at the next start.
+ */
+export async function conclude(
+  parts: TurnParts,
+  order: TurnOrder,
+  report: TurnReport,
+  stopped: StopReason | null,
+  marks: TurnMarks,
+): Promise<Conclusion> {
+  if (report.kind === 'not-prompted') {
+    const settlement: Settlement =
+      stopped === 'by-client'
+        ? { outcome: 'cancelled' }
+        : { outcome: 'failed', problem: (stopped === 'deadline' ? overdue() : report.problem).document };
+    return { settlement, event: await commit(parts, order, settlement, marks) };
+  }
+  const facts = { end: report.end, stopped: stopped === 'shutdown' ? null : stopped, streamed: report.streamed };
+  const settlement = await outcome(parts, report, facts);
+  const { session } = report;
+  const generation = report.childKept ? report.generation : null;
+  parts.sessions.remember(order.conversation, { session, generation, closingRow: null });
+  const event = await commit(parts, order, settlement, marks);
+  if (settlement.outcome === 'delivered') {
+    const closingRow = decodeLocator(settlement.reply.locator)?.row ?? null;
+    parts.sessions.remember(order.conversation, { session, generation, closingRow });
+  }
+  return { settlement, event };
+}
+
+/** Reads the closing row and decides. */
+export async function outcome(
+  parts: Pick<TurnParts, 'transcript' | 'limits' | 'log'>,
+  turn: { readonly session: string; readonly watermark: number },
+  facts: Omit<TurnFacts, 'closing'>,
+): Promise<Settlement> {
+  try {
+    return settle({ ...facts, closing: await closingRow(parts, turn.session, turn.watermark) });
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    const detail =
+      'The transcript could not be read when the turn ended. Its reply, if there is one, stands in the transcript.';
+    return { outcome: 'failed', problem: new Problem(error.problem, detail).document };
+  }
+}
+
+/** A reply must not be lost to one failed request: asks again a few times, later each time. */
+async function closingRow(
+  { transcript, limits, log }: Pick<TurnParts, 'transcript' | 'limits' | 'log'>,
+  session: string,
+  watermark: number,
+): Promise<ClosingRow | null> {
+  for (const pauseMs of limits.settleRetriesMs) {
+    try {
+      return await transcript.replyAfter(session, watermark);
+    } catch (error) {
+      if (!(error instanceof Problem) || error.problem !== 'sessiondb-unavailable') throw error;
+      log.warn('the closing row of a turn could not be read; trying again', { pauseMs });
+      await Bun.sleep(pauseMs);
+    }
+  }
+  return transcript.replyAfter(session, watermark);
+}
+
+async function commit(
+  { governance, log }: TurnParts,
+  { message }: TurnOrder,
+  settlement: Settlement,
+  marks: TurnMarks,
+): Promise<LoggedEvent> {
+  const timings = timingsOf(marks);
+  switch (settlement.outcome) {
+    case 'failed':
+      return governance.fail(message, settlement.problem, timings);
+    case 'cancelled':
+      return governance.cancel(message, timings);
+    case 'delivered':
+      try {
+        return await governance.deliver(message, settlement.reply.locator, timings);
+      } catch (error) {
+        if (!(error instanceof Problem) || error.problem !== 'conflict') throw error;
+        // The row was delivered for another message: whatever led here, it is not delivered twice.
+        log.warn('a reply was already delivered for another message', { message });
+        const problem = new Problem('turn-no-reply', 'The agent ended the turn without a reply of its own.');
+        return governance.fail(message, problem.document, timings);
+      }
+  }
+}
+
+/** The phases so far; null when the turn was never attached. `settleMs` runs until now, which is just before the commit. */
+export function timingsOf(marks: TurnMarks): PhaseTimings | null {
+  const { receivedAt, attachedAt, admissionMs, promptedAt, firstUpdateAt, endedAt } = marks;
+  if (attachedAt === null) return null;
+  const between = (from: number | null, to: number | null): number | null =>
+    from === null || to === null ? null : to - from;
+  return {
+    attachMs: attachedAt - receivedAt,
+    admissionMs,
+    firstUpdateMs: between(promptedAt, firstUpdateAt),
+    loopMs: between(firstUpdateAt, endedAt),
+    settleMs: between(endedAt, performance.now()),
+  };
+}
+
+const overdue = (): Problem => new Problem('turn-deadline', 'The turn was stopped at its deadline before it began.');
+
+/** The message after its conclusion. */
+export function concluded(before: Message, { event, settlement }: Conclusion, timings: PhaseTimings | null): Message {
+  const { id, conversation, acceptedAt } = before;
+  const head = { id, conversation, acceptedAt, timings };
+  if (event.type === 'turn.failed') return { ...head, state: 'failed', problem: event.problem };
+  return settlement.outcome === 'delivered'
+    ? { ...head, state: 'delivered', locator: settlement.reply.locator }
+    : { ...head, state: 'cancelled' };
+}

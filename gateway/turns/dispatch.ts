@@ -1,0 +1,239 @@
+/**
+ * One turn, from the attach to the end of its prompt (architecture, "The path of one message", steps 2 to 5). It decides
+ * nothing about the message: it reports what happened, and whether a prompt may have reached the agent.
+ */
+import { chunkText, isModelUpdate } from '../acp/agent-profile.ts';
+import type { HeldAttachment } from '../acp/attachments.ts';
+import { type AgentClient, connectAgent } from '../acp/client.ts';
+import type { ContentBlock } from '../domain.ts';
+import type { ConversationId, MessageId } from '../ids.ts';
+import { Problem } from '../problem.ts';
+import type { TurnParts } from './parts.ts';
+import { childStaysWarm, type TurnEnd } from './settle.ts';
+import type { TurnControl } from './turn-control.ts';
+import { unlessAborted, within } from './waits.ts';
+
+export interface TurnOrder {
+  readonly message: MessageId;
+  readonly conversation: ConversationId;
+  /** The native session as it was known at the submission; an earlier turn may have made one since. */
+  readonly session: string | null;
+  readonly blocks: readonly ContentBlock[];
+  /** `performance.now()` when the request arrived. */
+  readonly receivedAt: number;
+}
+
+/** `performance.now()` at the borders of the phases of ADR-046 §8. */
+export interface TurnMarks {
+  readonly receivedAt: number;
+  attachedAt: number | null;
+  /** Milliseconds of a cold admission: the machine's part, and `initialize` and `session/new`. */
+  admissionMs: number | null;
+  promptedAt: number | null;
+  firstUpdateAt: number | null;
+  endedAt: number | null;
+}
+
+export type TurnReport =
+  /** The message is dispatched and the prompt was sent. */
+  | {
+      readonly kind: 'prompted';
+      readonly session: string;
+      readonly generation: number;
+      readonly watermark: number;
+      readonly end: TurnEnd;
+      readonly streamed: string;
+      readonly childKept: boolean;
+    }
+  /** Nothing was sent to the agent. */
+  | { readonly kind: 'not-prompted'; readonly problem: Problem };
+
+/** The end of the streamed text that is kept to quote a stated failure, in characters. */
+const streamedTail = 2_000;
+
+/** ACP lines: an update can carry a whole file, a prompt's text can come back escaped. */
+const maxLineBytes = (maxMessageBytes: number): number => Math.max(64 * 1024 * 1024, 8 * maxMessageBytes);
+
+export interface TurnSteps {
+  /** The message is dispatched and the event is published. */
+  dispatched(): void;
+  /**
+   * The child is being given back; called once, if there was one. Resolves when the conversation can be attached again:
+   * nobody has to wait for that to deliver the reply.
+   */
+  released(release: Promise<void>): void;
+}
+
+/** Runs the turn. Never rejects for anything that the agent or the machine does; rejects when governance fails. */
+export async function dispatch(
+  parts: TurnParts,
+  order: TurnOrder,
+  control: TurnControl,
+  marks: TurnMarks,
+  steps: TurnSteps,
+): Promise<TurnReport> {
+  const { conversation } = order;
+  const known = parts.sessions.session(conversation) ?? order.session ?? (await sessionOf(parts, conversation));
+  const attachment = await attach(parts, conversation, known, control, steps);
+  if (attachment instanceof Problem) return { kind: 'not-prompted', problem: attachment };
+  const now = performance.now();
+  marks.attachedAt = attachment.admission === 'cold' ? now - attachment.admissionMs : now;
+  if (attachment.admission === 'cold') marks.admissionMs = attachment.admissionMs;
+
+  // Until something is sent that may leave it in an unknown state.
+  let keepChild = true;
+  let streamed = '';
+  const client = connectAgent(attachment, {
+    maxLineBytes: maxLineBytes(parts.limits.maxMessageBytes),
+    onUpdate(update) {
+      parts.bus.update({ type: 'session.update', conversation, at: new Date(), update });
+      if (marks.promptedAt === null || marks.endedAt !== null || !isModelUpdate(update)) return;
+      marks.firstUpdateAt ??= performance.now();
+      streamed = (streamed + chunkText(update)).slice(-streamedTail);
+    },
+  });
+  try {
+    const asked = watermark(parts, conversation, attachment);
+    const session = await readySession(parts, conversation, known, attachment, client, control, marks);
+    if (session === null) {
+      keepChild = false;
+      return { kind: 'not-prompted', problem: new Problem('agent-unavailable', 'The agent did not start.') };
+    }
+    const ready = { session, watermark: await asked };
+    if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
+    parts.bus.publish(await parts.governance.dispatch(order.message, ready.watermark, attachment.admission));
+    steps.dispatched();
+    if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
+    keepChild = false;
+    const { end, cancelSent } = await prompt(parts, order, session, client, control, marks);
+    keepChild = childStaysWarm(end, cancelSent);
+    return { kind: 'prompted', ...ready, generation: attachment.generation, end, streamed, childKept: keepChild };
+  } catch (error) {
+    // The transcript authority does not answer: said before anything was sent.
+    if (error instanceof Problem && error.problem === 'sessiondb-unavailable')
+      return { kind: 'not-prompted', problem: error };
+    throw error;
+  } finally {
+    steps.released(release(attachment, client, keepChild));
+  }
+}
+
+/** Attaches. A turn that is stopped meanwhile does not wait: its conversation is free when the attach has come to an end. */
+async function attach(
+  parts: TurnParts,
+  conversation: ConversationId,
+  session: string | null,
+  control: TurnControl,
+  steps: TurnSteps,
+): Promise<HeldAttachment | Problem> {
+  const { limits, attachments, log } = parts;
+  const abort = new AbortController();
+  const attaching = attachments.attach(conversation, session, abort.signal);
+  const bounded = within(limits.attachMs, 'the attach', attaching).catch((error: unknown) => {
+    abort.abort(error);
+    // An answer that crossed the limit: nobody will use that child.
+    attaching.then((late) => late.abandon()).catch(() => undefined);
+    throw error;
+  });
+  try {
+    return await unlessAborted(bounded, control.signal);
+  } catch (error) {
+    if (control.stopped !== null) {
+      steps.released(bounded.then((late) => late.detach()).catch(() => undefined));
+      return stoppedBefore();
+    }
+    log.warn('a conversation could not be attached', { conversation, reason: messageOf(error) });
+    return new Problem('agent-unavailable', attachDetail(error));
+  }
+}
+
+/** Highest row id before the prompt: remembered where only this child can have written since, otherwise asked for. */
+function watermark(parts: TurnParts, conversation: ConversationId, attachment: HeldAttachment): Promise<number> {
+  const remembered = parts.sessions.watermark(conversation, attachment.generation);
+  const asked = remembered === null ? parts.transcript.watermark() : Promise.resolve(remembered);
+  // It is asked for while the child starts, which can fail first.
+  asked.catch(() => undefined);
+  return asked;
+}
+
+/** Makes the child ready for a prompt and gives its session; null when it did not start. */
+async function readySession(
+  parts: TurnParts,
+  conversation: ConversationId,
+  known: string | null,
+  attachment: HeldAttachment,
+  client: AgentClient,
+  control: TurnControl,
+  marks: TurnMarks,
+): Promise<string | null> {
+  const { generation } = attachment;
+  if (known !== null && parts.sessions.isReady(conversation, generation)) return known;
+  const from = performance.now();
+  let session: string;
+  try {
+    await within(parts.limits.startMs, 'initialize', client.initialize(), control.signal);
+    session = known ?? (await within(parts.limits.startMs, 'session/new', client.newSession(), control.signal));
+  } catch (error) {
+    parts.log.warn('a child did not start', { conversation, reason: messageOf(error) });
+    return null;
+  }
+  marks.admissionMs = (marks.admissionMs ?? 0) + performance.now() - from;
+  if (known === null) await parts.governance.bindSession(conversation, session);
+  parts.sessions.remember(conversation, { session, generation, closingRow: null });
+  return session;
+}
+
+async function sessionOf(parts: TurnParts, conversation: ConversationId): Promise<string | null> {
+  return (await parts.governance.findConversation(conversation))?.session ?? null;
+}
+
+const stoppedBefore = (): Problem => new Problem('turn-interrupted', 'The turn was stopped before it began.');
+
+/** Sends the prompt and waits for its end; when the turn is stopped meanwhile, cancels and waits a little longer. */
+async function prompt(
+  parts: TurnParts,
+  order: TurnOrder,
+  session: string,
+  client: AgentClient,
+  control: TurnControl,
+  marks: TurnMarks,
+): Promise<{ readonly end: TurnEnd; readonly cancelSent: boolean }> {
+  marks.promptedAt = performance.now();
+  let cancelSent = false;
+  const overdue = Promise.withResolvers<TurnEnd>();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const stop = () => {
+    if (control.stopped === 'shutdown') {
+      overdue.resolve({ kind: 'unknown' });
+      return;
+    }
+    cancelSent = true;
+    // A cancel that cannot be written needs no handling: the prompt ends as gone, or the wait below ends.
+    client.cancel(session).catch(() => undefined);
+    timer = setTimeout(() => overdue.resolve({ kind: 'overdue' }), parts.limits.cancelMs);
+  };
+  const prompted = client.prompt(session, order.blocks);
+  control.signal.addEventListener('abort', stop, { once: true });
+  const end = await Promise.race([prompted, overdue.promise]);
+  clearTimeout(timer);
+  control.signal.removeEventListener('abort', stop);
+  control.end();
+  marks.endedAt = performance.now();
+  return { end, cancelSent };
+}
+
+/** Gives the child back: warm after an orderly end, otherwise to be replaced. */
+async function release(attachment: HeldAttachment, client: AgentClient, keepChild: boolean): Promise<void> {
+  if (keepChild) await attachment.detach();
+  else attachment.abandon();
+  client.close();
+}
+
+function attachDetail(error: unknown): string {
+  // hermes-run's refusals are written for clients; everything else is for the log.
+  return error instanceof Error && error.name === 'AttachRefused'
+    ? `The agent cannot be reached: ${error.message}`
+    : 'The agent cannot be reached.';
+}
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -1,0 +1,179 @@
+/** The turn engine: intake → dispatch → settle, one line of turns a conversation (ADR-046 §8, architecture). */
+import { blocksProblem } from '../acp/agent-profile.ts';
+import { type Attachments, createAttachments } from '../acp/attachments.ts';
+import type { Message } from '../domain.ts';
+import type { EventBus } from '../events/events.ts';
+import type { Governance } from '../governance/governance.ts';
+import { type ConversationId, newMessageId } from '../ids.ts';
+import { Problem } from '../problem.ts';
+import type { Transcript } from '../transcript/transcript.ts';
+import { conclude, concluded, timingsOf } from './conclude.ts';
+import { dispatch, type TurnMarks, type TurnOrder } from './dispatch.ts';
+import { Flights } from './flights.ts';
+import { contentBlocks, contentDigest } from './intake.ts';
+import { defaultTurnLimits, type TurnLimits, type TurnLog, type TurnParts } from './parts.ts';
+import { TurnQueue } from './queue.ts';
+import { recover } from './recovery.ts';
+import { SessionMemory } from './session-memory.ts';
+import { TurnControl } from './turn-control.ts';
+import type { Turns } from './turns.ts';
+import { within } from './waits.ts';
+
+export interface TurnsOptions {
+  readonly governance: Governance;
+  readonly transcript: Transcript;
+  readonly bus: EventBus;
+  /** The machine's hermes-run socket and its token; or attachments made otherwise, as tests do. */
+  readonly hermesRun: { readonly socketPath: string; readonly token: string } | Attachments;
+  readonly limits?: Partial<TurnLimits>;
+  readonly logger: TurnLog;
+}
+
+export interface TurnEngine extends Turns {
+  /**
+   * Settles or queues what an earlier process left; call it once, before the first submission and after that process's
+   * machine has ended. Rejects with a `sessiondb-unavailable` Problem when interrupted turns cannot be settled now.
+   */
+  start(): Promise<void>;
+}
+
+export function createTurns(options: TurnsOptions): TurnEngine {
+  const limits = { ...defaultTurnLimits, ...options.limits };
+  const { governance, transcript, bus, logger: log, hermesRun } = options;
+  const attachments =
+    'attach' in hermesRun ? hermesRun : createAttachments({ ...hermesRun, detachMs: limits.detachMs });
+  const parts: TurnParts = { governance, transcript, bus, attachments, sessions: new SessionMemory(), limits, log };
+  const queue = new TurnQueue({
+    perConversation: limits.queuePerConversation,
+    total: limits.queueTotal,
+    running: limits.runningTurns,
+  });
+  const flights = new Flights();
+  const controls = new Map<ConversationId, TurnControl>();
+  let closing = false;
+
+  /** One turn from its start to its end; never rejects. Resolves when the conversation can be attached again. */
+  async function turn(message: Message, order: TurnOrder): Promise<void> {
+    const control = new TurnControl(limits.turnMs);
+    controls.set(order.conversation, control);
+    const marks: TurnMarks = {
+      receivedAt: order.receivedAt,
+      attachedAt: null,
+      admissionMs: null,
+      promptedAt: null,
+      firstUpdateAt: null,
+      endedAt: null,
+    };
+    let released: Promise<void> = Promise.resolve();
+    try {
+      const report = await dispatch(parts, order, control, marks, {
+        dispatched: () => flights.update({ ...message, state: 'dispatched' }),
+        released: (release) => {
+          released = release;
+        },
+      });
+      control.end();
+      // A shutdown leaves the message as it is stored; the next start settles it.
+      if (control.stopped === 'shutdown') return;
+      const conclusion = await conclude(parts, order, report, control.stopped, marks);
+      bus.publish(conclusion.event);
+      flights.land(concluded(message, conclusion, timingsOf(marks)));
+    } catch (error) {
+      // Governance failed: nothing more can be recorded. The message stays as it is stored and the next start settles it.
+      log.warn('a turn could not be recorded', { message: message.id, reason: String(error) });
+      flights.land(flights.current(message.id) ?? message);
+    } finally {
+      control.end();
+      if (controls.get(order.conversation) === control) controls.delete(order.conversation);
+      await released;
+    }
+  }
+
+  return {
+    async start() {
+      const ahead = await recover(parts, await governance.pending());
+      for (const { message, blocks } of ahead) {
+        const place = queue.take(message.conversation, { stored: true });
+        flights.begin(message);
+        const order = {
+          message: message.id,
+          conversation: message.conversation,
+          blocks,
+          receivedAt: performance.now(),
+        };
+        place.run(() => turn(message, order));
+      }
+    },
+
+    async submit({ conversation, content, idempotencyKey, receivedAt }) {
+      if (closing) throw new Problem('not-ready', 'The gateway is shutting down. Send the message again later.');
+      const blocks = contentBlocks(content);
+      const flaw = blocksProblem(blocks, { maxBlocks: limits.maxBlocks, maxBytes: limits.maxMessageBytes });
+      if (flaw !== null) throw flaw;
+      const place = queue.take(conversation.id);
+      try {
+        const id = newMessageId();
+        const digest = contentDigest(blocks);
+        const accepted = await governance.accept({
+          id,
+          conversation: conversation.id,
+          blocks,
+          digest,
+          key: idempotencyKey,
+        });
+        if (accepted.outcome === 'key-reused') {
+          throw new Problem(
+            'idempotency-key-reused',
+            'This Idempotency-Key was used for another message. Use a new one.',
+          );
+        }
+        const { message } = accepted;
+        if (accepted.outcome === 'known') return flights.current(message.id) ?? message;
+        flights.begin(message);
+        const order = {
+          message: message.id,
+          conversation: conversation.id,
+          session: conversation.session,
+          blocks,
+          receivedAt,
+        };
+        // First the attach, which is what a client waits for.
+        place.run(() => turn(message, order));
+        bus.publish(accepted.event);
+        return message;
+      } finally {
+        place.release();
+      }
+    },
+
+    async settled(conversation, id, signal) {
+      const landed = await flights.landing(id, signal);
+      if (landed !== null) return landed;
+      const stored = await governance.findMessage(conversation, id);
+      if (stored === null) throw new Problem('not-found', 'There is no such message in this conversation.');
+      return stored;
+    },
+
+    async reply(locator) {
+      const row = await transcript.resolve(locator);
+      if (row === null) throw new Problem('not-found', 'The reply is no longer in the transcript.');
+      return row;
+    },
+
+    async cancel(conversation) {
+      return controls.get(conversation)?.stop('by-client') ?? false;
+    },
+
+    async close(graceMs) {
+      closing = true;
+      const ended = queue.stop();
+      try {
+        await within(graceMs, 'the running turns', ended);
+      } catch {
+        // The grace is over: what still runs is left to the next start.
+        for (const control of [...controls.values()]) control.stop('shutdown');
+      }
+      flights.landAll();
+    },
+  };
+}

@@ -1,6 +1,6 @@
 /** What every holder of this machine is given: the sealed inputs on fds 4–7 and the program itself. */
 import { existsSync, readdirSync } from 'node:fs';
-import { readAsset } from '../../bunfs-assets/assets.ts';
+import { caBundle, confinedExec, readAsset, startScript } from '../../bunfs-assets/assets.ts';
 import { executablePath, sealedMemfd } from '../../bunfs-assets/memfd.ts';
 import { readRuntime } from '../../bunfs-assets/runtime.ts';
 import type { Launch } from '../launch.ts';
@@ -25,10 +25,10 @@ export function prepareInputs(launch: Launch): HolderInputs {
   const runtime = readRuntime(launch.runtimeDirectory);
   const binds = holderBinds(launch.runtimeDirectory, runtime.basePrefix);
   return {
-    confinedExec: executablePath('confined-exec', readAsset('confinedExec')),
-    caBundle: sealedMemfd('ca-bundle', readAsset('caBundle')),
+    confinedExec: executablePath('confined-exec', readAsset(confinedExec)),
+    caBundle: sealedMemfd('ca-bundle', readAsset(caBundle)),
     environment: sealedMemfd('environment', formatEnvironment(launch.hermesEnvironment, runtime.basePrefix)),
-    startScript: sealedMemfd('start-script', readAsset('startScript')),
+    startScript: sealedMemfd('start-script', readAsset(startScript)),
     manifest: (uid, fuseSocket, fuseToken) =>
       sealedMemfd(
         'manifest',

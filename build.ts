@@ -73,7 +73,13 @@ function executableStep(parts: readonly string[]): Step {
     name: 'executable',
     inputs: [...sources.map((path) => ({ path: at(path) })), { text: `${Bun.version} ${parts.join(' ')}` }],
     outputs: [at('dist/edge-gateway')],
-    make: () => makeExecutable({ entry: at('edge-gateway.ts'), outFile: at('dist/edge-gateway'), addonFile }),
+    make: () =>
+      makeExecutable({
+        entry: at('edge-gateway.ts'),
+        outFile: at('dist/edge-gateway'),
+        workDirectory: at('build/executable'),
+        addonFile,
+      }),
   };
 }
 

@@ -1,0 +1,69 @@
+/** For tests: the embedded authority as a process of its own, and an organization's files over it. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { AuthorityAddress } from '../launch.ts';
+import { CloudFiles } from './cloud.ts';
+import { HranaDatabase } from './hrana.ts';
+
+const token = 'a-token-for-the-tests-of-agentfs';
+
+export interface TestAuthority {
+  readonly directory: string;
+  readonly address: AuthorityAddress;
+  readonly cloud: CloudFiles;
+  /** How many requests it has answered to replicas; set by a proxy in front of it. */
+  requests(): number;
+  /** Stops answering, as if the network were gone, or answers again. */
+  setReachable(reachable: boolean): void;
+  stop(): Promise<void>;
+}
+
+/** An authority with a provisioned, empty organization. */
+export async function startAuthority(): Promise<TestAuthority> {
+  const directory = mkdtempSync(join(tmpdir(), 'agentfs-test-'));
+  const behind = join(directory, 'a.sock');
+  const main = join(import.meta.dir, '../../gateway/authority/main.ts');
+  const script = `import { runAuthority } from ${JSON.stringify(main)}; process.exit(await runAuthority(process.argv.slice(1)));`;
+  const child = Bun.spawn(
+    [process.execPath, '-e', script, '--', '--data', join(directory, 'data'), '--socket', behind],
+    { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
+  );
+  child.stdin.write(`${JSON.stringify({ tokens: { agentfs: token, sessiondb: token } })}\n`);
+  await child.stdin.flush();
+  const first = await child.stdout.getReader().read();
+  if (!first.value || !new TextDecoder().decode(first.value).includes('ready')) throw new Error('no authority');
+  let count = 0;
+  let reachable = true;
+  const socket = join(directory, 'p.sock');
+  const proxy = Bun.serve({
+    unix: socket,
+    maxRequestBodySize: 512 * 1024 ** 2,
+    fetch: async (request) => {
+      count += 1;
+      if (!reachable) return new Response('gone', { status: 503 });
+      const { pathname } = new URL(request.url);
+      const { method, headers } = request;
+      const body = await request.arrayBuffer();
+      return fetch(`http://localhost${pathname}`, { method, headers, body, unix: behind, decompress: false });
+    },
+  });
+  const address = { url: 'http://localhost/agentfs', token, socket };
+  const cloud = new CloudFiles(new HranaDatabase({ ...address, socket: behind }));
+  await cloud.provision();
+  return {
+    directory,
+    address,
+    cloud,
+    requests: () => count,
+    setReachable: (is) => {
+      reachable = is;
+    },
+    stop: async () => {
+      await proxy.stop(true);
+      child.stdin.end();
+      await child.exited;
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}

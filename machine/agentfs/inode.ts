@@ -1,0 +1,72 @@
+/** One row of `fs_inode`, and the clock that stamps it. */
+import type { SqlRow } from './driver.ts';
+
+/** Seconds since 1970 and nanoseconds within that second. */
+export interface Stamp {
+  readonly seconds: number;
+  readonly nanoseconds: number;
+}
+
+export interface Inode {
+  readonly ino: number;
+  /** Type and permissions, as in stat(2). */
+  readonly mode: number;
+  /** Names that a file has; 1 for a directory, however many it holds (as btrfs does). */
+  readonly nlink: number;
+  readonly size: number;
+  readonly rdev: number;
+  readonly atime: Stamp;
+  readonly mtime: Stamp;
+  readonly ctime: Stamp;
+}
+
+export const inodeColumns =
+  'i.ino AS ino, i.mode AS mode, i.nlink AS nlink, i.size AS size, i.rdev AS rdev, i.atime AS atime, i.mtime AS mtime, ' +
+  'i.ctime AS ctime, i.atime_nsec AS atime_nsec, i.mtime_nsec AS mtime_nsec, i.ctime_nsec AS ctime_nsec';
+
+/** Reads what `inodeColumns` selected. */
+export function inodeOfRow(row: SqlRow): Inode {
+  return {
+    ino: Number(row.ino),
+    mode: Number(row.mode),
+    nlink: Number(row.nlink),
+    size: Number(row.size),
+    rdev: Number(row.rdev),
+    atime: { seconds: Number(row.atime), nanoseconds: Number(row.atime_nsec) },
+    mtime: { seconds: Number(row.mtime), nanoseconds: Number(row.mtime_nsec) },
+    ctime: { seconds: Number(row.ctime), nanoseconds: Number(row.ctime_nsec) },
+  };
+}
+
+export type InodePatch = Partial<Omit<Inode, 'ino'>>;
+
+/** The assignments of an UPDATE that makes a row what the patch says, and their values. */
+export function patchAsSql(patch: InodePatch): { assignments: string; values: number[] } {
+  const assignments: string[] = [];
+  const values: number[] = [];
+  const set = (column: string, value: number) => {
+    assignments.push(`${column} = ?`);
+    values.push(value);
+  };
+  if (patch.mode !== undefined) set('mode', patch.mode);
+  if (patch.nlink !== undefined) set('nlink', patch.nlink);
+  if (patch.size !== undefined) set('size', patch.size);
+  for (const name of ['atime', 'mtime', 'ctime'] as const) {
+    const stamp = patch[name];
+    if (!stamp) continue;
+    set(name, stamp.seconds);
+    set(`${name}_nsec`, stamp.nanoseconds);
+  }
+  return { assignments: assignments.join(', '), values };
+}
+
+let lastMs = 0;
+let within = 0;
+
+/** The time of a change. Never the same twice: a kernel cache tells versions of a file apart by it. */
+export function now(): Stamp {
+  const ms = Date.now();
+  within = ms === lastMs ? Math.min(within + 1, 999_999) : 0;
+  lastMs = ms;
+  return { seconds: Math.floor(ms / 1000), nanoseconds: (ms % 1000) * 1_000_000 + within };
+}

@@ -1,0 +1,37 @@
+/** For tests: an organization's files in a database of this process, without any cloud. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { connect } from '@tursodatabase/sync';
+import { SqlDriver } from './driver.ts';
+import { OrganizationFiles } from './files.ts';
+import { schemaStatements } from './schema.ts';
+import { defaultLimits, type StoreLimits } from './store.ts';
+
+export interface LocalFiles {
+  readonly path: string;
+  readonly driver: SqlDriver;
+  readonly files: OrganizationFiles;
+  close(): Promise<void>;
+}
+
+export async function openLocalFiles(limits: Partial<StoreLimits> = {}): Promise<LocalFiles> {
+  const directory = mkdtempSync(join(tmpdir(), 'agentfs-local-'));
+  const path = join(directory, 'organization.db');
+  const database = await connect({ path });
+  const driver = new SqlDriver(database, path);
+  for (const { sql, args } of schemaStatements(1)) await driver.run(sql, ...args);
+  const files = await OrganizationFiles.open(driver, { ...defaultLimits, ...limits });
+  return {
+    path,
+    driver,
+    files,
+    close: async () => {
+      files.data.stop();
+      await files.flush();
+      await driver.forget();
+      await database.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}

@@ -1,0 +1,300 @@
+/**
+ * Names: what a directory holds, and every operation that changes it. Each is one transaction; each failure is a FileError
+ * and changes nothing.
+ */
+import type { FileData } from './data.ts';
+import { FileError } from './errors.ts';
+import { directoryIno, randomIno, rootIno } from './ids.ts';
+import { type Inode, type InodePatch, inodeColumns, inodeOfRow, now } from './inode.ts';
+import {
+  isDirectory,
+  isSymlink,
+  modeDirectory,
+  modeFifo,
+  modeFormat,
+  modeRegular,
+  modeSocket,
+  modeSymlink,
+} from './schema.ts';
+import type { Store } from './store.ts';
+import type { Transaction } from './transaction.ts';
+
+export const maxNameBytes = 255;
+export const maxTargetBytes = 4096;
+
+export interface DirectoryEntry {
+  readonly name: string;
+  readonly inode: Inode;
+}
+
+/** A name in a directory. */
+export interface Place {
+  readonly parent: number;
+  readonly name: string;
+}
+
+export type RenameMode = 'replace' | 'no-replace' | 'exchange';
+
+export class Namespace {
+  readonly #store: Store;
+  readonly #data: FileData;
+
+  constructor(store: Store, data: FileData) {
+    this.#store = store;
+    this.#data = data;
+  }
+
+  /** What a name is; null when there is none. Answers at once from memory where it can. */
+  lookup(parent: number, name: string): Inode | null | Promise<Inode | null> {
+    const ino = this.#store.cachedName(parent, name);
+    if (ino === 0) return null;
+    const inode = ino === undefined ? undefined : this.#store.cachedInode(ino);
+    if (inode) return inode;
+    return this.#store.exclusive(async () => {
+      const found = await this.#store.nameHere(parent, name);
+      return found === 0 ? null : this.#store.inodeHere(found);
+    });
+  }
+
+  /** All entries of a directory, in the order of their names' bytes. */
+  list(ino: number): Promise<DirectoryEntry[]> {
+    return this.#store.exclusive(async () => {
+      const directory = await this.#store.inodeHere(ino);
+      if (!directory) throw new FileError('ENOENT', `directory ${ino} is gone`);
+      if (!isDirectory(directory.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
+      const rows = await this.#store.driver.all(
+        `SELECT d.name AS name, ${inodeColumns} FROM fs_dentry d JOIN fs_inode i ON i.ino = d.ino ` +
+          'WHERE d.parent_ino = ? ORDER BY d.name',
+        ino,
+      );
+      return rows.map((row) => {
+        const inode = inodeOfRow(row);
+        return { name: String(row.name), inode: this.#store.cachedInode(inode.ino) ?? inode };
+      });
+    });
+  }
+
+  /** Makes a file (regular, FIFO or socket). `open` counts it as open in the same step. */
+  create(place: Place, mode: number, options: { open?: boolean } = {}): Promise<Inode> {
+    const kind = mode & modeFormat;
+    if (kind !== modeRegular && kind !== modeFifo && kind !== modeSocket) {
+      return Promise.reject(new FileError('EPERM', 'only files, FIFOs and sockets can be made here'));
+    }
+    return this.#make(place, async (transaction) => {
+      const inode = freshInode(randomIno(), mode, 0);
+      await transaction.insertInode(inode);
+      if (options.open) transaction.afterCommit(() => this.#store.opened(inode.ino));
+      return inode;
+    });
+  }
+
+  makeDirectory(place: Place, permissions: number): Promise<Inode> {
+    return this.#make(place, async (transaction) => {
+      // The number of the place may be in use by a directory that was made here and moved away.
+      const regular = directoryIno(place.parent, place.name);
+      const ino = (await transaction.inode(regular)) === null ? regular : randomIno();
+      const inode = freshInode(ino, modeDirectory | (permissions & 0o7777), 0);
+      await transaction.insertInode(inode);
+      return inode;
+    });
+  }
+
+  makeSymlink(place: Place, target: string): Promise<Inode> {
+    const bytes = Buffer.byteLength(target);
+    if (bytes === 0) return Promise.reject(new FileError('ENOENT', 'a symbolic link needs a target'));
+    if (bytes >= maxTargetBytes) return Promise.reject(new FileError('ENAMETOOLONG', 'target'));
+    return this.#make(place, async (transaction) => {
+      const inode = freshInode(randomIno(), modeSymlink | 0o777, bytes);
+      await transaction.insertInode(inode);
+      await transaction.driver.run('INSERT INTO fs_symlink (ino, target) VALUES (?, ?)', inode.ino, target);
+      return inode;
+    });
+  }
+
+  readSymlink(ino: number): Promise<string> {
+    return this.#store.exclusive(async () => {
+      const inode = await this.#store.inodeHere(ino);
+      if (!inode) throw new FileError('ENOENT', `${ino} is gone`);
+      if (!isSymlink(inode.mode)) throw new FileError('EINVAL', `${ino} is no symbolic link`);
+      const row = await this.#store.driver.get('SELECT target FROM fs_symlink WHERE ino = ?', ino);
+      if (!row) throw new FileError('EIO', `symbolic link ${ino} has no target`);
+      return String(row.target);
+    });
+  }
+
+  /** Gives a file another name. */
+  link(ino: number, place: Place): Promise<Inode> {
+    return this.#make(place, async (transaction) => {
+      const inode = await transaction.inode(ino);
+      // A file without a name cannot get one again: its rows go when it is closed.
+      if (!inode || inode.nlink === 0) throw new FileError('ENOENT', `file ${ino} is gone`);
+      if (isDirectory(inode.mode)) throw new FileError('EPERM', 'a directory has one name');
+      return transaction.patchInode(inode, { nlink: inode.nlink + 1, ctime: now() });
+    });
+  }
+
+  /** Removes a file's name. What is open stays readable until its last close. */
+  unlink(place: Place): Promise<void> {
+    return this.#store.transact(async (transaction) => {
+      const parent = await transaction.directory(place.parent);
+      const inode = await existing(transaction, place);
+      if (isDirectory(inode.mode)) throw new FileError('EISDIR', place.name);
+      await transaction.removeName(place.parent, place.name);
+      await this.#dropName(transaction, inode);
+      await touch(transaction, parent);
+    });
+  }
+
+  removeDirectory(place: Place): Promise<void> {
+    return this.#store.transact(async (transaction) => {
+      const parent = await transaction.directory(place.parent);
+      const inode = await existing(transaction, place);
+      if (!isDirectory(inode.mode)) throw new FileError('ENOTDIR', place.name);
+      if (!(await transaction.isEmptyDirectory(inode.ino))) throw new FileError('ENOTEMPTY', place.name);
+      await transaction.removeName(place.parent, place.name);
+      await this.#dropName(transaction, inode);
+      await touch(transaction, parent);
+    });
+  }
+
+  rename(from: Place, to: Place, mode: RenameMode): Promise<void> {
+    requireName(to.name);
+    return this.#store.transact(async (transaction) => {
+      const source = await transaction.directory(from.parent);
+      const target = from.parent === to.parent ? source : await transaction.directory(to.parent);
+      const moved = await existing(transaction, from);
+      const replacedIno = await transaction.name(to.parent, to.name);
+      const replaced = replacedIno === 0 ? null : await transaction.inode(replacedIno);
+      if (mode === 'no-replace' && replacedIno !== 0) throw new FileError('EEXIST', to.name);
+      if (mode === 'exchange' && !replaced) throw new FileError('ENOENT', to.name);
+      if (replaced?.ino === moved.ino) return;
+      if (from.parent !== to.parent) await requireNotInside(transaction, moved, to.parent);
+      const stamp = now();
+      if (mode === 'exchange' && replaced) {
+        if (from.parent !== to.parent) await requireNotInside(transaction, replaced, from.parent);
+        await transaction.replaceName(from.parent, from.name, replaced.ino);
+        await transaction.replaceName(to.parent, to.name, moved.ino);
+        await transaction.patchInode(replaced, { ctime: stamp });
+      } else {
+        if (replaced) await requireReplaceable(transaction, moved, replaced, to.name);
+        await transaction.removeName(from.parent, from.name);
+        if (replacedIno !== 0) await transaction.replaceName(to.parent, to.name, moved.ino);
+        else await transaction.insertName(to.parent, to.name, moved.ino);
+        if (replaced) await this.#dropName(transaction, replaced);
+      }
+      await transaction.patchInode((await transaction.inode(moved.ino)) ?? moved, { ctime: stamp });
+      await touch(transaction, source);
+      if (target !== source) await touch(transaction, target);
+    });
+  }
+
+  /** Changes permissions and times; size is `FileData.truncate`. */
+  setAttributes(ino: number, patch: Pick<InodePatch, 'mode' | 'atime' | 'mtime'>): Promise<Inode> {
+    return this.#store.transact(async (transaction) => {
+      const inode = await transaction.inode(ino);
+      if (!inode) throw new FileError('ENOENT', `${ino} is gone`);
+      const mode = patch.mode === undefined ? {} : { mode: (inode.mode & modeFormat) | (patch.mode & 0o7777) };
+      return transaction.patchInode(inode, { ...patch, ...mode, ctime: now() });
+    });
+  }
+
+  /** Counts an existing file as open. */
+  async open(ino: number): Promise<Inode> {
+    const inode = await this.#store.inode(ino);
+    if (!inode) throw new FileError('ESTALE', `file ${ino} is gone`);
+    this.#store.opened(ino);
+    return inode;
+  }
+
+  /** Ends one `open`; the last one removes a file that has no name any more. */
+  async close(ino: number): Promise<void> {
+    if (!this.#store.closed(ino)) return;
+    const cached = this.#store.cachedInode(ino);
+    if (cached && cached.nlink > 0) return;
+    await this.#store.exclusive(async () => {
+      const inode = await this.#store.inodeHere(ino);
+      if (!inode || inode.nlink > 0 || this.#store.isOpen(ino)) return;
+      await this.#store.transactHere(async (transaction) => {
+        await transaction.removeInode(inode);
+        transaction.afterCommit(() => this.#data.forget(ino));
+      });
+    });
+  }
+
+  #make(place: Place, make: (transaction: Transaction) => Promise<Inode>): Promise<Inode> {
+    return this.#store.transact(async (transaction) => {
+      requireName(place.name);
+      const parent = await transaction.directory(place.parent);
+      if ((await transaction.name(place.parent, place.name)) !== 0) throw new FileError('EEXIST', place.name);
+      const inode = await make(transaction);
+      await transaction.insertName(place.parent, place.name, inode.ino);
+      await touch(transaction, parent);
+      return inode;
+    });
+  }
+
+  async #dropName(transaction: Transaction, inode: Inode): Promise<void> {
+    if (isDirectory(inode.mode)) {
+      await transaction.removeInode(inode);
+      transaction.afterCommit(() => this.#store.directoryRemoved(inode.ino));
+      return;
+    }
+    const nlink = Math.max(0, inode.nlink - 1);
+    if (nlink > 0 || this.#store.isOpen(inode.ino)) {
+      await transaction.patchInode(inode, { nlink, ctime: now() });
+      return;
+    }
+    await transaction.removeInode(inode);
+    transaction.afterCommit(() => this.#data.forget(inode.ino));
+  }
+}
+
+function freshInode(ino: number, mode: number, size: number): Inode {
+  const stamp = now();
+  return { ino, mode, nlink: 1, size, rdev: 0, atime: stamp, mtime: stamp, ctime: stamp };
+}
+
+async function existing(transaction: Transaction, place: Place): Promise<Inode> {
+  const ino = await transaction.name(place.parent, place.name);
+  const inode = ino === 0 ? null : await transaction.inode(ino);
+  if (!inode) throw new FileError('ENOENT', place.name);
+  return inode;
+}
+
+async function touch(transaction: Transaction, directory: Inode): Promise<void> {
+  const stamp = now();
+  const current = (await transaction.inode(directory.ino)) ?? directory;
+  await transaction.patchInode(current, { mtime: stamp, ctime: stamp });
+}
+
+async function requireReplaceable(
+  transaction: Transaction,
+  moved: Inode,
+  replaced: Inode,
+  name: string,
+): Promise<void> {
+  if (isDirectory(moved.mode) && !isDirectory(replaced.mode)) throw new FileError('ENOTDIR', name);
+  if (!isDirectory(moved.mode) && isDirectory(replaced.mode)) throw new FileError('EISDIR', name);
+  if (isDirectory(replaced.mode) && !(await transaction.isEmptyDirectory(replaced.ino))) {
+    throw new FileError('ENOTEMPTY', name);
+  }
+}
+
+/** A directory cannot become its own descendant. */
+async function requireNotInside(transaction: Transaction, moved: Inode, parent: number): Promise<void> {
+  if (!isDirectory(moved.mode)) return;
+  for (let ino = parent, depth = 0; ino !== rootIno; depth++) {
+    if (ino === moved.ino || depth > 1000) throw new FileError('EINVAL', 'a directory cannot be moved into itself');
+    const row = await transaction.driver.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
+    if (!row) return;
+    ino = Number(row.parent_ino);
+  }
+}
+
+/** EINVAL for what is no name, ENAMETOOLONG for what is too long for one. */
+export function requireName(name: string): void {
+  if (name === '' || name === '.' || name === '..' || name.includes('/') || name.includes('\0')) {
+    throw new FileError('EINVAL', `${JSON.stringify(name)} is no file name`);
+  }
+  if (Buffer.byteLength(name) > maxNameBytes) throw new FileError('ENAMETOOLONG', 'name');
+}

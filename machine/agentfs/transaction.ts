@@ -1,0 +1,130 @@
+/**
+ * What one operation changes. Rows are written at once, inside the database's transaction; the store's caches learn of it
+ * only when that is committed.
+ */
+import type { BoundedCache } from './bounded-cache.ts';
+import { FileError } from './errors.ts';
+import { dentryId } from './ids.ts';
+import { type Inode, type InodePatch, patchAsSql } from './inode.ts';
+import { isDirectory } from './schema.ts';
+import { nameKey, type Store } from './store.ts';
+
+export class Transaction {
+  readonly #store: Store;
+  readonly #inodes = new Map<number, Inode | null>();
+  readonly #names = new Map<string, number>();
+  readonly #afterCommit: (() => void)[] = [];
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  get driver() {
+    return this.#store.driver;
+  }
+
+  async inode(ino: number): Promise<Inode | null> {
+    const here = this.#inodes.get(ino);
+    return here !== undefined ? here : this.#store.inodeHere(ino);
+  }
+
+  /** What a name is, or 0. */
+  async name(parent: number, name: string): Promise<number> {
+    return this.#names.get(nameKey(parent, name)) ?? this.#store.nameHere(parent, name);
+  }
+
+  /** The directory, or ENOTDIR, or ENOENT when it is gone. */
+  async directory(ino: number): Promise<Inode> {
+    const inode = await this.inode(ino);
+    if (!inode || inode.nlink === 0) throw new FileError('ENOENT', `directory ${ino} is gone`);
+    if (!isDirectory(inode.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
+    return inode;
+  }
+
+  async insertInode(inode: Inode): Promise<void> {
+    await this.driver.run(
+      'INSERT INTO fs_inode (ino, mode, nlink, size, rdev, atime, mtime, ctime, atime_nsec, mtime_nsec, ctime_nsec) ' +
+        'VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
+      inode.ino,
+      inode.mode,
+      inode.nlink,
+      inode.size,
+      inode.rdev,
+      inode.atime.seconds,
+      inode.mtime.seconds,
+      inode.ctime.seconds,
+      inode.atime.nanoseconds,
+      inode.mtime.nanoseconds,
+      inode.ctime.nanoseconds,
+    );
+    this.#inodes.set(inode.ino, inode);
+  }
+
+  /** Changes columns of one row. A file that is ahead of its row keeps its own size and times in memory. */
+  async patchInode(inode: Inode, patch: InodePatch): Promise<Inode> {
+    const { assignments, values } = patchAsSql(patch);
+    await this.driver.run(`UPDATE fs_inode SET ${assignments} WHERE ino = ?`, ...values, inode.ino);
+    const patched = { ...inode, ...patch };
+    this.#inodes.set(inode.ino, patched);
+    return patched;
+  }
+
+  /** Deletes a file's or directory's rows. */
+  async removeInode(inode: Inode): Promise<void> {
+    if (!isDirectory(inode.mode)) {
+      await this.driver.run('DELETE FROM fs_data WHERE ino = ?', inode.ino);
+      await this.driver.run('DELETE FROM fs_symlink WHERE ino = ?', inode.ino);
+    }
+    await this.driver.run('DELETE FROM fs_inode WHERE ino = ?', inode.ino);
+    this.#inodes.set(inode.ino, null);
+  }
+
+  async insertName(parent: number, name: string, ino: number): Promise<void> {
+    await this.driver.run(
+      'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)',
+      dentryId(parent, name),
+      name,
+      parent,
+      ino,
+    );
+    this.#names.set(nameKey(parent, name), ino);
+  }
+
+  async removeName(parent: number, name: string): Promise<void> {
+    await this.driver.run('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
+    this.#names.set(nameKey(parent, name), 0);
+  }
+
+  /** Points an existing name elsewhere. */
+  async replaceName(parent: number, name: string, ino: number): Promise<void> {
+    await this.driver.run('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
+    this.#names.set(nameKey(parent, name), ino);
+  }
+
+  async isEmptyDirectory(ino: number): Promise<boolean> {
+    return (await this.driver.get('SELECT 1 AS one FROM fs_dentry WHERE parent_ino = ? LIMIT 1', ino)) === undefined;
+  }
+
+  afterCommit(change: () => void): void {
+    this.#afterCommit.push(change);
+  }
+
+  /** Hands the committed changes to the caches. */
+  applyTo(caches: {
+    inodes: BoundedCache<number, Inode>;
+    names: BoundedCache<string, number>;
+    ahead: Map<number, Inode>;
+  }): void {
+    for (const [ino, inode] of this.#inodes) {
+      if (inode === null) {
+        caches.ahead.delete(ino);
+        caches.inodes.delete(ino);
+      } else {
+        if (caches.ahead.has(ino)) caches.ahead.set(ino, inode);
+        caches.inodes.set(ino, inode);
+      }
+    }
+    for (const [key, ino] of this.#names) caches.names.set(key, ino);
+    for (const change of this.#afterCommit) change();
+  }
+}

@@ -1,0 +1,111 @@
+/** What the operations of one mount share. */
+
+import { FileError } from '../agentfs/errors.ts';
+import type { OrganizationFiles } from '../agentfs/files.ts';
+import type { Inode } from '../agentfs/inode.ts';
+import { maxNameBytes } from '../agentfs/namespace.ts';
+import { type HolderView, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
+import { Handles } from './handles.ts';
+import { numberOfNode } from './nodes.ts';
+import {
+  type EntryAnswer,
+  entryBytes,
+  openFlags,
+  type Request,
+  replyFor,
+  replyHeaderBytes,
+  writeAttributes,
+  writeEntry,
+  writeU64,
+} from './wire.ts';
+
+/** What the kernel said at INIT that it can do. */
+export interface KernelAbilities {
+  /** It can forget all names at once (7.44): then it may remember them long. */
+  readonly forgetsAtOnce: boolean;
+  /** It maps files that are opened for direct I/O (7.39). */
+  readonly mapsDirectIo: boolean;
+}
+
+/** How long the kernel may remember what only this mount and a work boundary's pull change. */
+const longSeconds = 24 * 3600;
+
+export class MountContext {
+  readonly view: HolderView;
+  readonly files: OrganizationFiles;
+  readonly handles = new Handles();
+  kernel: KernelAbilities = { forgetsAtOnce: false, mapsDirectIo: false };
+
+  constructor(view: HolderView) {
+    this.view = view;
+    this.files = view.files;
+  }
+
+  /** Seconds that the kernel may remember a name or attributes in a zone. */
+  memorySeconds(zone: Zone): number {
+    return zoneRules[zone].cached && this.kernel.forgetsAtOnce ? longSeconds : 0;
+  }
+
+  entry(zone: Zone, inode: Inode): EntryAnswer {
+    return {
+      node: numberOfNode(zone, inode.ino),
+      generation: this.files.store.incarnation(inode.ino),
+      seconds: this.memorySeconds(zone),
+      inode,
+    };
+  }
+
+  entryReply(request: Request, zone: Zone, inode: Inode): Uint8Array {
+    const { bytes, view } = replyFor(request.header.unique, entryBytes);
+    writeEntry(view, replyHeaderBytes, this.entry(zone, inode));
+    return bytes;
+  }
+
+  attributesReply(request: Request, zone: Zone, inode: Inode): Uint8Array {
+    const { bytes, view } = replyFor(request.header.unique, 104);
+    writeU64(view, replyHeaderBytes, this.memorySeconds(zone));
+    // The mount's root is no inode of the organization's to show.
+    writeAttributes(view, replyHeaderBytes + 16, zone === 'root' ? { ...inode, mode: 0o040555 } : inode);
+    return bytes;
+  }
+
+  /** How a file of a zone is opened: private contents never stay in the kernel. */
+  openReplyFlags(zone: Zone): number {
+    const rules = zoneRules[zone];
+    if (rules.cached) return openFlags.keepCache;
+    if (!rules.onlyHermes) return 0;
+    // SQLite's files in `state/` must be mappable; where the kernel cannot map direct I/O, they alone use its cache.
+    return zone === 'private' && !this.kernel.mapsDirectIo ? 0 : openFlags.directIo;
+  }
+}
+
+export type Answer = Uint8Array | null;
+/** Answers a request; null when the kernel expects no answer. FileErrors become its errno. */
+export type Operation = (context: MountContext, request: Request, node: ViewNode) => Answer | Promise<Answer>;
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** The text of a name or target; EILSEQ when it is not UTF-8, which is all that AgentFS can hold. */
+export function decodeName(bytes: Uint8Array): string {
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    // The decoder's own error says no more than that.
+    throw new FileError('EILSEQ', 'a name that is not UTF-8');
+  }
+}
+
+/** The same for a name to look up: one that cannot exist is not there. */
+export function decodeLookup(bytes: Uint8Array): string {
+  if (bytes.length > maxNameBytes) throw new FileError('ENAMETOOLONG', 'name');
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    // AgentFS holds UTF-8 names only.
+    throw new FileError('ENOENT', 'a name that is not UTF-8');
+  }
+}
+
+export function emptyReply(request: Request): Uint8Array {
+  return replyFor(request.header.unique, 0).bytes;
+}

@@ -1,0 +1,44 @@
+/** Cuts a byte stream into the kernel's messages, each as long as its first four bytes say. */
+import { headerBytes } from './wire.ts';
+
+/** A 1 MiB write, its header and some room. */
+export const maxFrameBytes = 1024 * 1024 + 4096;
+
+export class FrameDecoder {
+  #partial: Uint8Array | null = null;
+  #filled = 0;
+  readonly #length = new Uint8Array(4);
+  #lengthFilled = 0;
+
+  /** The messages that `bytes` completes. Throws on a length that no message has: the stream is lost then. */
+  *feed(bytes: Uint8Array): Generator<Uint8Array> {
+    let at = 0;
+    while (at < bytes.length) {
+      if (this.#partial) {
+        const take = Math.min(this.#partial.length - this.#filled, bytes.length - at);
+        this.#partial.set(bytes.subarray(at, at + take), this.#filled);
+        this.#filled += take;
+        at += take;
+        if (this.#filled < this.#partial.length) return;
+        const whole = this.#partial;
+        this.#partial = null;
+        yield whole;
+        continue;
+      }
+      while (this.#lengthFilled < 4 && at < bytes.length) this.#length[this.#lengthFilled++] = bytes[at++]!;
+      if (this.#lengthFilled < 4) return;
+      this.#lengthFilled = 0;
+      const length = new DataView(this.#length.buffer).getUint32(0, true);
+      if (length < headerBytes || length > maxFrameBytes) throw new Error(`FUSE: a message of ${length} bytes`);
+      if (at >= 4 && bytes.length - at >= length - 4) {
+        const start = at - 4;
+        at = start + length;
+        yield bytes.subarray(start, at);
+        continue;
+      }
+      this.#partial = new Uint8Array(length);
+      this.#partial.set(this.#length);
+      this.#filled = 4;
+    }
+  }
+}

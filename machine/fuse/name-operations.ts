@@ -1,0 +1,165 @@
+/** The kernel's requests about names and attributes. */
+import { FileError } from '../agentfs/errors.ts';
+import type { Inode, InodePatch, Stamp } from '../agentfs/inode.ts';
+import { now } from '../agentfs/inode.ts';
+import type { RenameMode } from '../agentfs/namespace.ts';
+import { type Found, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
+import { decodeLookup, decodeName, emptyReply, type MountContext, type Operation } from './context.ts';
+import { nodeOfNumber } from './nodes.ts';
+import { entryBytes, type Request, replyFor, replyHeaderBytes, writeU64 } from './wire.ts';
+
+export const lookup: Operation = (context, request, node) => {
+  const found = context.view.lookup(node, decodeLookup(request.text(0)));
+  return found instanceof Promise
+    ? found.then((one) => lookedUp(context, request, node, one))
+    : lookedUp(context, request, node, found);
+};
+
+function lookedUp(context: MountContext, request: Request, node: ViewNode, found: Found | null): Uint8Array {
+  if (found) return context.entryReply(request, found.zone, found.inode);
+  const seconds = context.memorySeconds(node.zone);
+  if (seconds === 0) throw new FileError('ENOENT', 'no such name');
+  // Node 0: the kernel remembers that there is nothing.
+  const { bytes, view } = replyFor(request.header.unique, entryBytes);
+  writeU64(view, replyHeaderBytes + 16, seconds);
+  return bytes;
+}
+
+export const getattr: Operation = (context, request, node) => {
+  const inode = context.files.store.inode(node.ino);
+  return inode instanceof Promise
+    ? inode.then((one) => context.attributesReply(request, node.zone, stillThere(one)))
+    : context.attributesReply(request, node.zone, inode);
+};
+
+const valid = {
+  mode: 1 << 0,
+  uid: 1 << 1,
+  gid: 1 << 2,
+  size: 1 << 3,
+  atime: 1 << 4,
+  mtime: 1 << 5,
+  atimeNow: 1 << 7,
+  mtimeNow: 1 << 8,
+} as const;
+
+export const setattr: Operation = async (context, request, node) => {
+  if (zoneRules[node.zone].readOnly) throw new FileError('EROFS', 'attributes');
+  const asked = request.u32(0);
+  const owned = (flag: number, at: number) => (asked & flag) === 0 || request.u32(at) === 1000;
+  if (!owned(valid.uid, 76) || !owned(valid.gid, 80)) throw new FileError('EPERM', 'every file belongs to 1000');
+  let inode: Inode | null = null;
+  if (asked & valid.size) inode = await context.files.data.truncate(node.ino, request.u64(16));
+  const patch: { -readonly [Key in 'mode' | 'atime' | 'mtime']?: InodePatch[Key] } = {};
+  if (asked & valid.mode) patch.mode = request.u32(68);
+  if (asked & valid.atime) patch.atime = asked & valid.atimeNow ? now() : stamp(request, 32, 56);
+  if (asked & valid.mtime) patch.mtime = asked & valid.mtimeNow ? now() : stamp(request, 40, 60);
+  if (Object.keys(patch).length > 0) inode = await context.files.names.setAttributes(node.ino, patch as InodePatch);
+  inode ??= await context.files.store.inode(node.ino);
+  return context.attributesReply(request, node.zone, stillThere(inode));
+};
+
+export const readlink: Operation = async (context, request, node) => {
+  const target = Buffer.from(await context.files.names.readSymlink(node.ino));
+  const { bytes } = replyFor(request.header.unique, target.length);
+  bytes.set(target, replyHeaderBytes);
+  return bytes;
+};
+
+export const symlink: Operation = async (context, request, node) => {
+  const name = request.text(0);
+  const { place, zone } = context.view.placeToChange(node, decodeName(name));
+  const target = decodeName(request.text(name.length + 1));
+  return context.entryReply(request, zone, await context.files.names.makeSymlink(place, target));
+};
+
+export const mknod: Operation = async (context, request, node) => {
+  const { place, zone } = context.view.placeToChange(node, decodeName(request.text(16)));
+  return context.entryReply(request, zone, await context.files.names.create(place, request.u32(0)));
+};
+
+export const mkdir: Operation = async (context, request, node) => {
+  const { place, zone } = context.view.placeToChange(node, decodeName(request.text(8)));
+  return context.entryReply(request, zone, await context.files.names.makeDirectory(place, request.u32(0)));
+};
+
+export const unlink: Operation = async (context, request, node) => {
+  await context.files.names.unlink(context.view.placeToChange(node, decodeName(request.text(0))).place);
+  return emptyReply(request);
+};
+
+export const rmdir: Operation = async (context, request, node) => {
+  await context.files.names.removeDirectory(context.view.placeToChange(node, decodeName(request.text(0))).place);
+  return emptyReply(request);
+};
+
+export const link: Operation = async (context, request, node) => {
+  const { place, zone } = context.view.placeToChange(node, decodeName(request.text(8)));
+  const linked = nodeOfNumber({ low: request.u32(0), high: request.u32(4) });
+  if (!linked || family(linked.zone) !== family(zone)) throw new FileError('EXDEV', 'a link across parts of the view');
+  return context.entryReply(request, zone, await context.files.names.link(linked.ino, place));
+};
+
+const renameFlags = { noReplace: 1, exchange: 2 } as const;
+
+export const rename: Operation = (context, request, node) => renameBy(context, request, node, 8, 'replace');
+
+export const rename2: Operation = (context, request, node) => {
+  const flags = request.u32(8);
+  const modes = new Map<number, RenameMode>([
+    [0, 'replace'],
+    [renameFlags.noReplace, 'no-replace'],
+    [renameFlags.exchange, 'exchange'],
+  ]);
+  const mode = modes.get(flags);
+  if (!mode) throw new FileError('EINVAL', `rename flags ${flags}`);
+  return renameBy(context, request, node, 16, mode);
+};
+
+async function renameBy(context: MountContext, request: Request, node: ViewNode, at: number, mode: RenameMode) {
+  const target = nodeOfNumber({ low: request.u32(0), high: request.u32(4) });
+  if (!target) throw new FileError('ESTALE', 'rename to nowhere');
+  const oldName = request.text(at);
+  const from = context.view.placeToChange(node, decodeName(oldName));
+  const to = context.view.placeToChange(target, decodeName(request.text(at + oldName.length + 1)));
+  if (family(from.zone) !== family(to.zone)) throw new FileError('EXDEV', 'a rename across parts of the view');
+  await context.files.names.rename(from.place, to.place, mode);
+  return emptyReply(request);
+}
+
+/** Zones within which a file may move: the home is one directory to Hermes, whatever it is composed of. */
+function family(zone: Zone): string {
+  return zone === 'secret' || zone === 'home' ? 'private' : zone;
+}
+
+export const access: Operation = async (context, request, node) => {
+  stillThere(await context.files.store.inode(node.ino));
+  return emptyReply(request);
+};
+
+export const statfs: Operation = async (context, request) => {
+  const { capacity } = context.files.store.limits;
+  const free = Math.floor(Math.max(0, capacity - (await context.files.data.used())) / 4096);
+  const { bytes, view } = replyFor(request.header.unique, 80);
+  const at = replyHeaderBytes;
+  writeU64(view, at, Math.floor(capacity / 4096));
+  writeU64(view, at + 8, free);
+  writeU64(view, at + 16, free);
+  // Inodes have no limit of their own.
+  writeU64(view, at + 24, 2 ** 32);
+  writeU64(view, at + 32, 2 ** 32 - 1);
+  view.setUint32(at + 40, 4096, true);
+  view.setUint32(at + 44, 255, true);
+  view.setUint32(at + 48, 4096, true);
+  return bytes;
+};
+
+function stillThere(inode: Inode | null): Inode {
+  // ESTALE makes the kernel look the path up again.
+  if (!inode) throw new FileError('ESTALE', 'the file is gone');
+  return inode;
+}
+
+function stamp(request: Request, seconds: number, nanoseconds: number): Stamp {
+  return { seconds: request.i64(seconds), nanoseconds: request.u32(nanoseconds) };
+}

@@ -1,0 +1,268 @@
+/**
+ * One holder's mount: takes the kernel's messages from a byte stream, asks the gate, waits for the work boundary's pull
+ * where a shared part is touched first, and answers. Requests run at once; the store's lock keeps transactions apart.
+ */
+import { errnoNumbers, FileError } from '../agentfs/errors.ts';
+import { type HolderView, type ViewNode, zoneRules } from '../agentfs/views.ts';
+import { decodeLookup, MountContext, type Operation } from './context.ts';
+import * as files from './file-operations.ts';
+import { FrameDecoder } from './frames.ts';
+import type { Gate, Question } from './gate.ts';
+import { init } from './init.ts';
+import * as names from './name-operations.ts';
+import { nodeOfNumber, numberOfNode } from './nodes.ts';
+import { errorReply, notification, notifyCodes, opcodes, Request, replyHeaderBytes } from './wire.ts';
+
+/** The byte stream to the mount, after its hello. */
+export interface FuseStream {
+  /** Resolves when the bytes left this process; calls are sent in order. Rejects when the holder is gone. */
+  write(bytes: Uint8Array): Promise<void>;
+  onData(listener: (bytes: Uint8Array) => void): void;
+  onClose(listener: () => void): void;
+  pause(): void;
+  resume(): void;
+  close(): void;
+}
+
+/** The part of a work boundary that a mount needs. */
+export interface TouchBoundary {
+  /** Null when a shared part may be touched now; otherwise a wait, bounded, that never fails. */
+  touch(): Promise<void> | null;
+  /** Calls back when what the kernel remembers may be stale; returns the call that ends this. */
+  onStale(listener: () => void): () => void;
+}
+
+/** Requests that are being answered, and their bytes, before the stream is not read any further. */
+const maxRequests = 512;
+const maxRequestBytes = 32 * 1024 * 1024;
+
+const operations = new Map<number, Operation>([
+  [opcodes.init, init],
+  [opcodes.lookup, names.lookup],
+  [opcodes.getattr, names.getattr],
+  [opcodes.setattr, names.setattr],
+  [opcodes.readlink, names.readlink],
+  [opcodes.symlink, names.symlink],
+  [opcodes.mknod, names.mknod],
+  [opcodes.mkdir, names.mkdir],
+  [opcodes.unlink, names.unlink],
+  [opcodes.rmdir, names.rmdir],
+  [opcodes.rename, names.rename],
+  [opcodes.rename2, names.rename2],
+  [opcodes.link, names.link],
+  [opcodes.access, names.access],
+  [opcodes.statfs, names.statfs],
+  [opcodes.open, files.open],
+  [opcodes.create, files.create],
+  [opcodes.read, files.read],
+  [opcodes.write, files.write],
+  [opcodes.flush, files.flush],
+  [opcodes.fsync, files.fsync],
+  [opcodes.release, files.release],
+  [opcodes.fallocate, files.fallocate],
+  [opcodes.opendir, files.opendir],
+  [opcodes.readdir, files.readdir],
+  [opcodes.readdirplus, files.readdirplus],
+  [opcodes.releasedir, files.releasedir],
+  [opcodes.fsyncdir, files.fsyncdir],
+  [opcodes.syncfs, files.fsyncdir],
+  [opcodes.destroy, (_context, request) => errorReply(request.header.unique, 0)],
+  // No node is remembered, and every operation is short: there is nothing to forget and nothing to interrupt.
+  [opcodes.forget, () => null],
+  [opcodes.batchForget, () => null],
+  [opcodes.interrupt, () => null],
+  [opcodes.notifyReply, () => null],
+]);
+/** Neither reads nor changes a shared part. */
+const touchesNothing = new Set<number>([
+  opcodes.forget,
+  opcodes.batchForget,
+  opcodes.interrupt,
+  opcodes.notifyReply,
+  opcodes.release,
+  opcodes.releasedir,
+  opcodes.statfs,
+  opcodes.destroy,
+  opcodes.init,
+]);
+
+export interface FuseSessionOptions {
+  readonly view: HolderView;
+  readonly gate: Gate;
+  readonly boundary: TouchBoundary;
+  readonly stream: FuseStream;
+  /** Where failures of the machine's own go; they are EIO to the caller. */
+  readonly log?: (text: string) => void;
+}
+
+export class FuseSession {
+  readonly #context: MountContext;
+  readonly #gate: Gate;
+  readonly #boundary: TouchBoundary;
+  readonly #stream: FuseStream;
+  readonly #log: (text: string) => void;
+  readonly #decoder = new FrameDecoder();
+  #requests = 0;
+  #requestBytes = 0;
+  #paused = false;
+  #closed = false;
+  readonly ended: Promise<void>;
+  #end: () => void = () => undefined;
+  readonly #leave: () => void;
+
+  /** Starts to serve the stream. */
+  constructor(options: FuseSessionOptions) {
+    this.#context = new MountContext(options.view);
+    this.#gate = options.gate;
+    this.#boundary = options.boundary;
+    this.#stream = options.stream;
+    this.#log = options.log ?? ((text) => console.error(text));
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.ended = promise;
+    this.#end = resolve;
+    this.#leave = this.#boundary.onStale(() => this.forgetCaches());
+    this.#stream.onData((bytes) => this.#receive(bytes));
+    this.#stream.onClose(() => void this.#finish());
+  }
+
+  /**
+   * Makes the kernel ask again for what it remembers. The work boundary calls it; so must whatever else changes the
+   * conversation's files behind this mount's back.
+   */
+  forgetCaches(): void {
+    if (this.#closed || !this.#context.kernel.forgetsAtOnce) return;
+    this.#send(notification(notifyCodes.incrementEpoch, 0).bytes);
+    // Attributes of what is open are asked for by no name. A negative offset: no page is waited for.
+    for (const { node } of this.#context.handles.values()) {
+      if (!zoneRules[node.zone].cached) continue;
+      const { bytes, view } = notification(notifyCodes.invalidateInode, 24);
+      const number = numberOfNode(node.zone, node.ino);
+      view.setUint32(replyHeaderBytes, number.low, true);
+      view.setUint32(replyHeaderBytes + 4, number.high, true);
+      view.setBigInt64(replyHeaderBytes + 8, -1n, true);
+      this.#send(bytes);
+    }
+  }
+
+  /** Ends the mount's service; resolves when nothing of it is open. */
+  close(): Promise<void> {
+    this.#stream.close();
+    void this.#finish();
+    return this.ended;
+  }
+
+  #receive(bytes: Uint8Array): void {
+    if (this.#closed) return;
+    try {
+      for (const message of this.#decoder.feed(bytes)) this.#handle(message);
+    } catch (error) {
+      // What follows a bad length cannot be understood: the holder goes with its mount.
+      this.#log(`fuse ${this.#context.view.conversation}: ${error}`);
+      void this.close();
+    }
+  }
+
+  #handle(message: Uint8Array): void {
+    const request = new Request(message);
+    this.#requests += 1;
+    this.#requestBytes += message.length;
+    this.#holdBack();
+    const answer = this.#answer(request);
+    if (answer instanceof Promise) {
+      answer.then(
+        (bytes) => this.#settle(request, bytes),
+        (error: unknown) => this.#settle(request, this.#failure(request, error)),
+      );
+    } else {
+      this.#settle(request, answer);
+    }
+  }
+
+  #answer(request: Request): Uint8Array | null | Promise<Uint8Array | null> {
+    const { opcode, unique } = request.header;
+    try {
+      const operation = operations.get(opcode);
+      if (!operation) return errorReply(unique, errnoNumbers.ENOSYS);
+      const node = nodeOfNumber(request.header.node);
+      if (!node) {
+        // Messages that are about no node say 0; those need no gate either.
+        if (touchesNothing.has(opcode)) return operation(this.#context, request, { zone: 'root', ino: 1 });
+        return errorReply(unique, errnoNumbers.ESTALE);
+      }
+      if (!this.#gate.allows(this.#question(request, node))) return errorReply(unique, errnoNumbers.EACCES);
+      const wait =
+        zoneRules[node.zone].shared && this.#gate.armed && !touchesNothing.has(opcode) ? this.#boundary.touch() : null;
+      if (wait) return wait.then(() => operation(this.#context, request, node));
+      return operation(this.#context, request, node);
+    } catch (error) {
+      return this.#failure(request, error);
+    }
+  }
+
+  #question(request: Request, node: ViewNode): Question {
+    const { opcode, pid } = request.header;
+    const { view } = this.#context;
+    const question = { opcode, pid, node, isRoot: view.isRoot(node) };
+    if (opcode === opcodes.lookup && node.zone === 'home') {
+      const child = view.child(node, decodeLookup(request.text(0)));
+      return { ...question, leadsTo: child?.kind === 'fixed' ? child.node.zone : null };
+    }
+    if (opcode === opcodes.open) return { ...question, opensToWrite: files.opensToWrite(request.u32(0)) };
+    if (opcode === opcodes.write) return { ...question, writesBack: (request.u32(20) & 1) !== 0 };
+    return question;
+  }
+
+  #failure(request: Request, error: unknown): Uint8Array | null {
+    const { opcode, unique } = request.header;
+    if (error instanceof FileError) return errorReply(unique, errnoNumbers[error.errno]);
+    this.#log(
+      `fuse ${this.#context.view.conversation}: operation ${opcode}: ${error instanceof Error ? error.stack : error}`,
+    );
+    return errorReply(unique, errnoNumbers.EIO);
+  }
+
+  #settle(request: Request, answer: Uint8Array | null): void {
+    const done = () => {
+      this.#requests -= 1;
+      this.#requestBytes -= request.header.length;
+      this.#letOn();
+    };
+    if (answer && !this.#closed) this.#stream.write(answer).then(done, done);
+    else done();
+  }
+
+  #send(bytes: Uint8Array): void {
+    // A stream that is gone ends the session by its own close.
+    this.#stream.write(bytes).catch(() => undefined);
+  }
+
+  #holdBack(): void {
+    if (this.#paused || (this.#requests < maxRequests && this.#requestBytes < maxRequestBytes)) return;
+    this.#paused = true;
+    this.#stream.pause();
+  }
+
+  #letOn(): void {
+    if (!this.#paused || this.#requests > maxRequests / 2 || this.#requestBytes > maxRequestBytes / 2) return;
+    this.#paused = false;
+    if (!this.#closed) this.#stream.resume();
+  }
+
+  /** Commits and closes what the holder left open. */
+  async #finish(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#leave();
+    const handles = [...this.#context.handles.values()];
+    this.#context.handles.clear();
+    const { data, names: namespace } = this.#context.files;
+    try {
+      await data.commitAll();
+      for (const handle of handles) if (handle.kind === 'file') await namespace.close(handle.node.ino);
+    } catch (error) {
+      this.#log(`fuse ${this.#context.view.conversation}: closing: ${error}`);
+    } finally {
+      this.#end();
+    }
+  }
+}

@@ -1,0 +1,194 @@
+/**
+ * The structures of the FUSE kernel protocol (linux/fuse.h, 7.31 and later), little endian: what the kernel sends and what
+ * it is answered. Only layout; no decision.
+ */
+import type { Inode } from '../agentfs/inode.ts';
+
+export const opcodes = {
+  lookup: 1,
+  forget: 2,
+  getattr: 3,
+  setattr: 4,
+  readlink: 5,
+  symlink: 6,
+  mknod: 8,
+  mkdir: 9,
+  unlink: 10,
+  rmdir: 11,
+  rename: 12,
+  link: 13,
+  open: 14,
+  read: 15,
+  write: 16,
+  statfs: 17,
+  release: 18,
+  fsync: 20,
+  setxattr: 21,
+  getxattr: 22,
+  listxattr: 23,
+  removexattr: 24,
+  flush: 25,
+  init: 26,
+  opendir: 27,
+  readdir: 28,
+  releasedir: 29,
+  fsyncdir: 30,
+  access: 34,
+  create: 35,
+  interrupt: 36,
+  destroy: 38,
+  notifyReply: 41,
+  batchForget: 42,
+  fallocate: 43,
+  readdirplus: 44,
+  rename2: 45,
+  lseek: 46,
+  syncfs: 50,
+} as const;
+
+export const headerBytes = 40;
+export const replyHeaderBytes = 16;
+
+/** Flags of INIT that this server may ask for. */
+export const initFlags = {
+  asyncRead: 1 << 0,
+  atomicTruncate: 1 << 3,
+  bigWrites: 1 << 5,
+  autoInvalidateData: 1 << 12,
+  readdirplus: 1 << 13,
+  readdirplusAuto: 1 << 14,
+  asyncDirectIo: 1 << 15,
+  parallelDirectoryOperations: 1 << 18,
+  maxPages: 1 << 22,
+  cacheSymlinks: 1 << 23,
+  extended: 1 << 30,
+  /** In the second word. */
+  directIoAllowMmap: 1 << 4,
+} as const;
+
+export const openFlags = { directIo: 1 << 0, keepCache: 1 << 1 } as const;
+export const notifyCodes = { invalidateInode: 2, incrementEpoch: 8 } as const;
+
+export interface RequestHeader {
+  readonly length: number;
+  readonly opcode: number;
+  readonly unique: bigint;
+  /** Zone number and inode number of the node; see `nodes.ts`. */
+  readonly node: { readonly high: number; readonly low: number };
+  readonly pid: number;
+}
+
+/** One whole message: its header and the bytes after it. */
+export class Request {
+  readonly header: RequestHeader;
+  readonly body: Uint8Array;
+  readonly #view: DataView;
+
+  constructor(message: Uint8Array) {
+    const view = new DataView(message.buffer, message.byteOffset, message.byteLength);
+    this.header = {
+      length: view.getUint32(0, true),
+      opcode: view.getUint32(4, true),
+      unique: view.getBigUint64(8, true),
+      node: { low: view.getUint32(16, true), high: view.getUint32(20, true) },
+      pid: view.getUint32(32, true),
+    };
+    this.body = message.subarray(headerBytes);
+    this.#view = new DataView(message.buffer, message.byteOffset + headerBytes, message.byteLength - headerBytes);
+  }
+
+  u32(at: number): number {
+    return this.#view.getUint32(at, true);
+  }
+
+  i32(at: number): number {
+    return this.#view.getInt32(at, true);
+  }
+
+  /** A signed 64-bit number, such as seconds before 1970. */
+  i64(at: number): number {
+    return Number(this.#view.getBigInt64(at, true));
+  }
+
+  /** A 64-bit number; one beyond 2^53 becomes inexact, which every caller refuses as too large. */
+  u64(at: number): number {
+    return this.#view.getUint32(at + 4, true) * 2 ** 32 + this.#view.getUint32(at, true);
+  }
+
+  /** The bytes up to the next NUL. */
+  text(at: number): Uint8Array {
+    const end = this.body.indexOf(0, at);
+    return this.body.subarray(at, end < 0 ? this.body.length : end);
+  }
+}
+
+/** A successful answer's header, with room for `payload` bytes after it. */
+export function replyFor(unique: bigint, payload: number): { bytes: Uint8Array; view: DataView } {
+  const bytes = new Uint8Array(replyHeaderBytes + payload);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, bytes.length, true);
+  view.setBigUint64(8, unique, true);
+  return { bytes, view };
+}
+
+/** A failed answer: `errno` is positive. */
+export function errorReply(unique: bigint, errno: number): Uint8Array {
+  const { bytes, view } = replyFor(unique, 0);
+  view.setInt32(4, -errno, true);
+  return bytes;
+}
+
+/** A message that answers no request. */
+export function notification(code: number, payload: number): { bytes: Uint8Array; view: DataView } {
+  const { bytes, view } = replyFor(0n, payload);
+  view.setInt32(4, code, true);
+  return { bytes, view };
+}
+
+export const attributeBytes = 88;
+export const entryBytes = 40 + attributeBytes;
+
+/** Whom every file belongs to, seen from inside. */
+const owner = 1000;
+
+export function writeU64(view: DataView, at: number, value: number): void {
+  view.setUint32(at, value >>> 0, true);
+  view.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
+}
+
+/** `struct fuse_attr` */
+export function writeAttributes(view: DataView, at: number, inode: Inode): void {
+  writeU64(view, at, inode.ino);
+  writeU64(view, at + 8, inode.size);
+  writeU64(view, at + 16, Math.ceil(inode.size / 512));
+  writeU64(view, at + 24, inode.atime.seconds);
+  writeU64(view, at + 32, inode.mtime.seconds);
+  writeU64(view, at + 40, inode.ctime.seconds);
+  view.setUint32(at + 48, inode.atime.nanoseconds, true);
+  view.setUint32(at + 52, inode.mtime.nanoseconds, true);
+  view.setUint32(at + 56, inode.ctime.nanoseconds, true);
+  view.setUint32(at + 60, inode.mode, true);
+  view.setUint32(at + 64, inode.nlink, true);
+  view.setUint32(at + 68, owner, true);
+  view.setUint32(at + 72, owner, true);
+  view.setUint32(at + 76, inode.rdev, true);
+  view.setUint32(at + 80, 4096, true);
+}
+
+export interface EntryAnswer {
+  readonly node: { readonly high: number; readonly low: number };
+  readonly generation: number;
+  /** Seconds that the kernel may remember name and attributes. */
+  readonly seconds: number;
+  readonly inode: Inode;
+}
+
+/** `struct fuse_entry_out` */
+export function writeEntry(view: DataView, at: number, entry: EntryAnswer): void {
+  view.setUint32(at, entry.node.low, true);
+  view.setUint32(at + 4, entry.node.high, true);
+  writeU64(view, at + 8, entry.generation);
+  writeU64(view, at + 16, entry.seconds);
+  writeU64(view, at + 24, entry.seconds);
+  writeAttributes(view, at + 40, entry.inode);
+}

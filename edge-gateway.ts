@@ -97,4 +97,6 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
+export {};
+
 process.exit(await main(process.argv.slice(2)));

@@ -30,6 +30,7 @@ export type LogFields = Readonly<Record<string, unknown>>;
 
 export interface Log {
   info(what: string, fields?: LogFields): void;
+  warn(what: string, fields?: LogFields): void;
   error(what: string, fields?: LogFields): void;
   /** The same log for another part. */
   part(name: string): Log;
@@ -49,6 +50,7 @@ export function createLog(part: string, write: (line: string) => void = writeToS
   };
   return {
     info: (what, fields = {}) => line('info', what, fields),
+    warn: (what, fields = {}) => line('warn', what, fields),
     error: (what, fields = {}) => line('error', what, fields),
     part: (name) => createLog(name, write),
   };

@@ -6,6 +6,8 @@ import { type Answer, answer, type ChatRequest, chatRequestSchema } from './scri
 export interface DemoModel {
   /** Base URL for an OpenAI client. */
   readonly url: string;
+  readonly port: number;
+  readonly key: string;
   readonly model: string;
   stop(): Promise<void>;
 }
@@ -17,13 +19,14 @@ const maxBodyBytes = 64 * 1024 * 1024;
 const maxRequests = 256;
 const countPauseMs = 1_000;
 
-/** Starts it on a port that the kernel chooses; every request must carry `Bearer <key>`. */
-export function startDemoModel(key: string): DemoModel {
+/** Starts it; every request must carry `Bearer <key>`. Port 0 lets the kernel choose. Throws when the port is taken. */
+export function startDemoModel(key: string, port = 0): DemoModel {
   const expected = digest(`Bearer ${key}`);
   let running = 0;
   const server = Bun.serve({
     hostname: '127.0.0.1',
-    port: 0,
+    port,
+    reusePort: false,
     // A counted reply is silent for a second at a time, never longer.
     idleTimeout: 30,
     maxRequestBodySize: maxBodyBytes,
@@ -49,7 +52,9 @@ export function startDemoModel(key: string): DemoModel {
       return body.output.stream === true ? streamed(body.output, done) : await whole(body.output, done);
     },
   });
-  return { url: `http://127.0.0.1:${server.port}/v1`, model: modelName, stop: () => server.stop(true) };
+  const taken = server.port as number;
+  const url = `http://127.0.0.1:${taken}/v1`;
+  return { url, port: taken, key, model: modelName, stop: () => server.stop(true) };
 }
 
 const entry = { id: modelName, object: 'model', owned_by: 'edge-gateway', context_length: contextTokens };

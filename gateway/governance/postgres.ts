@@ -19,10 +19,13 @@ export interface GovernanceOptions {
 export interface OpenedGovernance extends Governance {
   /** Resolves with the reason when the database can no longer be relied on and the process must end. */
   readonly failed: Promise<Error>;
+  /** Resolves when the database answers, within a few seconds. */
+  ping(): Promise<void>;
 }
 
 const dayMs = 24 * 60 * 60 * 1000;
 const closeLimitS = 5;
+const pingLimitMs = 3_000;
 
 /**
  * Opens the governance database and brings its schema up to date. Throws `DatabaseUnusable` with what to do when it
@@ -71,6 +74,9 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
       eventsAfter: (seq, limit) => log.after(seq, limit),
       lastSeq: () => log.last,
       failed: log.failed,
+      ping: async () => {
+        await withDeadline(sql`select 1`, pingLimitMs);
+      },
       close: () => sql.end({ timeout: closeLimitS }),
     };
   } catch (error) {

@@ -1,0 +1,216 @@
+/**
+ * The organization's gateway, put together: every part is started here, in one order, and stopped in the reverse of it. A
+ * start that fails leaves nothing behind.
+ */
+import { createServer as createProbe } from 'node:net';
+import { CloudFiles } from '../machine/agentfs/cloud.ts';
+import { HranaDatabase } from '../machine/agentfs/hrana.ts';
+import type { Launch } from '../machine/launch.ts';
+import { openAuthorities, randomToken } from './authorities.ts';
+import type { Configuration } from './config/configuration.ts';
+import { modelMissing } from './config/model.ts';
+import { confinedExecPath } from './confined-exec.ts';
+import { openDataDirectory } from './datadir/data-directory.ts';
+import { checkKernel, checkRuntime, hermesRuntime, missing } from './doctor/checks.ts';
+import type { Conversation, Specialist } from './domain.ts';
+import { establishConversation, provisionOrganization } from './establishment.ts';
+import { createEventBus } from './events/bus.ts';
+import type { Governance } from './governance/governance.ts';
+import { openGovernanceFor } from './governance-for.ts';
+import type { Health } from './http/deps.ts';
+import { createServer } from './http/server.ts';
+import { newConversationId } from './ids.ts';
+import type { Log } from './log.ts';
+import { startMachine } from './machine/start.ts';
+import { selfCommand } from './self.ts';
+import { StopStack } from './stop-stack.ts';
+import { createTranscript } from './transcript/sessiondb.ts';
+import { createTurns } from './turns/engine.ts';
+import { programVersion } from './version.ts';
+
+export interface RunningGateway {
+  readonly url: string;
+  readonly dataDirectory: string;
+  readonly governance: Governance;
+  /** Writes the conversation's tree, then routes it. */
+  createConversation(specialist: Specialist): Promise<Conversation>;
+  /** Resolves with a sentence when a part is lost that cannot be done without: the gateway must be stopped. */
+  readonly lost: Promise<string>;
+  /** Orderly and bounded; never rejects. */
+  stop(): Promise<void>;
+}
+
+/** Bounds in milliseconds. Together they are how long a stop can take at most. */
+const graces = { http: 3_000, turns: 10_000, machine: 20_000 } as const;
+const machineReadyMs = 60_000;
+
+/**
+ * Throws with what is missing and how to fix it, or when `stopping` aborts (noticed between two steps of the start);
+ * everything that was started is stopped by then.
+ */
+export async function startGateway(
+  configuration: Configuration,
+  log: Log,
+  stopping: AbortSignal,
+): Promise<RunningGateway> {
+  const stack = new StopStack();
+  const stop = () => stack.stop((what, error) => log.error('not stopped in order', { reason: what, error }));
+  try {
+    return await start(configuration, log, stack, stop, stopping);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function start(
+  configuration: Configuration,
+  log: Log,
+  stack: StopStack,
+  stop: () => Promise<void>,
+  stopping: AbortSignal,
+): Promise<RunningGateway> {
+  // Before anything is created: what can be known to be wrong.
+  const { model } = configuration;
+  if (model === null) throw new Error(modelMissing());
+  await checkPort(configuration.host, configuration.port);
+  const findings = await Promise.all([
+    checkKernel(confinedExecPath()),
+    checkRuntime(configuration.hermesRuntime, false),
+  ]);
+  const lacking = missing(findings.flat());
+  if (lacking !== null) throw new Error(lacking);
+  stopping.throwIfAborted();
+
+  const data = openDataDirectory(configuration.dataDirectory);
+  stack.add({ name: 'data directory', limitMs: 5_000, stop: () => data.release() });
+  const lost = Promise.withResolvers<string>();
+
+  // Both take about a second and do not know of each other; both are waited for, so that none starts behind a failure.
+  const [governed, authorized] = await Promise.allSettled([
+    openGovernanceFor(configuration, data, stack, log),
+    openAuthorities(configuration, data, stack, log),
+  ]);
+  if (governed.status === 'rejected') throw governed.reason;
+  if (authorized.status === 'rejected') throw authorized.reason;
+  stopping.throwIfAborted();
+  const governance = governed.value;
+  const authorities = authorized.value;
+  governance.lost.then(lost.resolve);
+  authorities.lost.then(lost.resolve);
+
+  const files = new CloudFiles(new HranaDatabase(authorities.agentfs));
+  await provisionOrganization(files);
+  stopping.throwIfAborted();
+
+  const launch: Launch = {
+    version: 1,
+    token: randomToken(),
+    runDirectory: data.run,
+    replicaDirectory: data.machine,
+    agentfs: authorities.agentfs,
+    sessiondb: authorities.sessiondb,
+    runtimeDirectory: hermesRuntime(configuration.hermesRuntime),
+    hermesEnvironment: { ...model.hermesEnvironment },
+    maxHolders: configuration.maxHolders,
+  };
+  const machine = await startMachine({
+    launch,
+    confinedExec: confinedExecPath(),
+    command: [...selfCommand(), 'machine'],
+    readyMs: machineReadyMs,
+    onLog: (line) => log.part('machine').info('said', { line }),
+  });
+  stack.add({ name: 'machine', limitMs: graces.machine + 1_000, stop: () => machine.stop(graces.machine) });
+  stopping.throwIfAborted();
+  let machineEnd: string | null = null;
+  machine.exited.then((how) => {
+    machineEnd = how;
+    lost.resolve(`the machine ended (${how})`);
+  });
+
+  const transcript = createTranscript(new HranaDatabase(authorities.sessiondb));
+  const bus = createEventBus(governance.lastSeq(), {
+    report: (what, error) => log.part('events').warn(what, { error }),
+  });
+  stack.add({ name: 'events', limitMs: 1_000, stop: () => bus.close() });
+  const turns = createTurns({
+    governance,
+    transcript,
+    bus,
+    hermesRun: { socketPath: machine.socket, token: launch.token },
+    limits: {
+      maxMessageBytes: configuration.maxMessageBytes,
+      runningTurns: configuration.maxHolders,
+      turnMs: configuration.turnDeadlineS * 1_000,
+    },
+    logger: log.part('turns'),
+  });
+  stack.add({ name: 'turns', limitMs: graces.turns + 2_000, stop: () => turns.close(graces.turns) });
+  await turns.start();
+  stopping.throwIfAborted();
+
+  const establish = (id: Conversation['id'], specialist: Specialist) => establishConversation(files, id, specialist);
+  const health = async (): Promise<Health> => {
+    const checks = {
+      database: await answers(governance.ping()),
+      sessiondb: await answers(transcript.watermark()),
+      machine: { ok: machineEnd === null },
+    };
+    return { ready: Object.values(checks).every(({ ok }) => ok), checks };
+  };
+  const server = createServer({
+    governance,
+    turns,
+    transcript,
+    bus,
+    logger: log.part('http'),
+    version: programVersion,
+    limits: { messageBytes: configuration.maxMessageBytes },
+    establish,
+    health,
+  });
+  const { url } = server.listen({ hostname: configuration.host, port: configuration.port });
+  stack.add({ name: 'http', limitMs: graces.http + 2_000, stop: () => server.stop(graces.http) });
+
+  return {
+    url,
+    dataDirectory: data.path,
+    governance,
+    async createConversation(specialist) {
+      const id = newConversationId();
+      await establish(id, specialist);
+      return governance.createConversation(id, specialist.id);
+    },
+    lost: lost.promise,
+    stop,
+  };
+}
+
+/** Throws when the address cannot be listened on now. */
+async function checkPort(host: string, port: number): Promise<void> {
+  const probe = createProbe();
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  probe.once('error', (error: NodeJS.ErrnoException) => {
+    const why: Record<string, string> = {
+      EADDRINUSE: `port ${port} on ${host} is in use; stop what uses it or choose another with EDGE_PORT`,
+      EACCES: `port ${port} needs privileges; choose one above 1023 with EDGE_PORT`,
+      EADDRNOTAVAIL: `${host} is not an address of this machine; choose another with EDGE_HOST`,
+      ENOTFOUND: `${host} is not a host name that can be resolved; choose another with EDGE_HOST`,
+    };
+    reject(new Error(why[error.code ?? ''] ?? `cannot listen on ${host} port ${port}: ${error.message}`));
+  });
+  probe.listen(port, host, resolve);
+  await promise;
+  await new Promise<void>((closed) => probe.close(() => closed()));
+}
+
+async function answers(work: Promise<unknown>): Promise<{ readonly ok: boolean }> {
+  try {
+    await work;
+    return { ok: true };
+  } catch {
+    // Whoever asks is told that it is not ready; the cause is logged where the part is used.
+    return { ok: false };
+  }
+}

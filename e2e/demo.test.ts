@@ -2,9 +2,9 @@
 import { expect, test } from 'bun:test';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { repository } from '../harness/executable.ts';
-import { Gateway } from '../harness/gateway.ts';
-import { requireProgram } from '../harness/programs.ts';
+import { repository } from './harness/executable.ts';
+import { Gateway } from './harness/gateway.ts';
+import { requireProgram } from './harness/programs.ts';
 
 /** The first curl command of the README, with the values of this run put in where a reader puts in theirs. */
 function readmeCurl(values: Readonly<Record<string, string>>): string {

@@ -204,7 +204,11 @@ _RETURNING = re.compile(r"\breturning\b", re.I)
 
 def _encode(value):
     kind = type(value)
-    if value is None or kind is str:
+    if value is None:
+        return value
+    if kind is str:
+        if not value.isascii():
+            value.encode()  # A lone surrogate fails here, with the error that SQLite's binding gives.
         return value
     if kind is int or kind is bool:
         value = int(value)
@@ -236,7 +240,7 @@ def _decode(value):
 
 
 def _statement(sql, parameters):
-    """One statement as bytes of JSON. A text that is not UTF-8 fails here, as it does when SQLite binds it."""
+    """One statement as bytes of JSON."""
     if isinstance(parameters, dict):
         values = {name: _encode(value) for name, value in parameters.items()}
     else:

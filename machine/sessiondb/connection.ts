@@ -11,7 +11,7 @@ import {
   wireArguments,
 } from './frames.ts';
 import type { Lineage } from './lineage.ts';
-import { type Argument, type Plan, planOf, scopeDelegations } from './statements.ts';
+import { type Argument, type Plan, planOf, scopeDelegations, severalStatements } from './statements.ts';
 
 type Step = { readonly stmt: WireStatement; readonly changes: boolean; readonly inserts: boolean };
 /** Ends a request; the statements before it keep their results. */
@@ -57,7 +57,7 @@ export class RelayConnection {
   async script(sql: string): Promise<FrameAnswer> {
     try {
       const plan = planOf(sql);
-      if (plan.kind !== 'schema') throw new Refusal(relayError('a script that is not among Hermes’ own'));
+      if (plan.kind !== 'schema') throw this.#refusal('a script that is not among Hermes’ own');
       const [done] = await this.#exchange([{ type: 'sequence', sql }]);
       if (done?.type === 'error') throw new Refusal(sqliteError(done.error.code, done.error.message));
       return this.#answer([]);
@@ -71,6 +71,11 @@ export class RelayConnection {
     const stream = this.#stream;
     this.#stream = null;
     await stream?.close();
+  }
+
+  #refusal(reason: string): Refusal {
+    this.#lineage.refused(reason);
+    return new Refusal(relayError(`refused: ${reason}`));
   }
 
   #answer(r: readonly FrameResult[], e?: FrameError): FrameAnswer {
@@ -103,7 +108,8 @@ export class RelayConnection {
       }
       if (plan.kind === 'refused') {
         await flush();
-        throw new Refusal(relayError(`refused: ${plan.reason}`));
+        if (plan.reason === severalStatements) throw new Refusal({ k: 'ProgrammingError', m: plan.reason });
+        throw this.#refusal(plan.reason);
       }
       await this.#authorize(plan, args, flush);
       const scoped = (plan.kind === 'read' && plan.scoped) || (plan.kind === 'delegation' && !plan.insert);
@@ -129,12 +135,12 @@ export class RelayConnection {
     const sessions = plan.kind === 'write' ? plan.sessions.map((argument) => valueAt(args, argument)) : [];
     const creates = plan.kind === 'write' && plan.creates ? (parents.length > 0 ? 'child' : 'root') : 'no';
     for (const session of [...parents, ...sessions]) {
-      if (typeof session !== 'string') throw new Refusal(relayError('refused: a session id that is not a text'));
-      if (this.#lineage.has(session)) continue;
+      if (typeof session === 'string' && this.#lineage.has(session)) continue;
       await flush();
+      if (typeof session !== 'string') throw this.#refusal('a session id that is not a text');
       const mayCreate = sessions.includes(session) ? creates : 'no';
       if (!(await this.#lineage.admits(session, mayCreate, (id) => this.#parentOf(id))))
-        throw new Refusal(relayError(`refused: session ${session} belongs to another conversation`));
+        throw this.#refusal(`session ${session} belongs to another conversation`);
     }
   }
 

@@ -67,8 +67,9 @@ export class FrameReader {
     // A copy: the socket may use the memory of its chunk again.
     this.#chunks.push(chunk.slice());
     this.#size += chunk.length;
-    while (this.#size >= headerBytes) {
+    while (this.#size >= 4) {
       const length = this.#peekLength();
+      // Judged before more of it is kept.
       if (length < 4 || length > maxFrameBytes) throw new BrokenFrame(`a frame of ${length} bytes`);
       if (this.#size < length + 4) return;
       const bytes = this.#join();

@@ -16,6 +16,8 @@ export type LineageOptions = {
   readonly trust: 'own' | 'adopt-first';
   /** A session without a parent came into being, or was adopted: worth keeping for the next attachment. */
   readonly onRoot: (session: string) => void;
+  /** A statement was refused; the reason names tables and sessions, never content. For the log. */
+  readonly onRefusal: (reason: string) => void;
 };
 
 /** Generations of parents that are looked at to find one of one's own. */
@@ -30,6 +32,10 @@ export class Lineage {
   constructor(options: LineageOptions) {
     this.#options = options;
     this.#own = new Set(options.sessions);
+  }
+
+  refused(reason: string): void {
+    this.#options.onRefusal(reason);
   }
 
   /** True when nothing needs to be looked up. */

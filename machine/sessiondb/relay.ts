@@ -22,6 +22,8 @@ export const relayLimits = {
 /** `closed`: the child ended or closed its end. `broken`: it sent what is not a frame, and was cut off. */
 export type ChannelEnd = { readonly end: 'closed' } | { readonly end: 'broken'; readonly reason: string };
 
+const nothing = (): void => undefined;
+
 type Served = { readonly connection: RelayConnection; tail: Promise<void> };
 
 export class SessionRelay {
@@ -36,7 +38,7 @@ export class SessionRelay {
       timeout: relayLimits.answerTimeout,
       maxAnswerBytes: relayLimits.answerBytes,
     });
-    this.#lineage = new Lineage({ sessions: [], trust: 'own', onRoot: () => undefined, ...options });
+    this.#lineage = new Lineage({ sessions: [], trust: 'own', onRoot: nothing, onRefusal: nothing, ...options });
   }
 
   /** Lets the child write to a session that exists already. */

@@ -43,6 +43,9 @@ const keyColumns: Readonly<Record<string, string>> = {
 const delegations = 'async_delegations';
 const parentColumn = 'parent_session_id';
 
+/** CPython's own words; it raises a ProgrammingError. */
+export const severalStatements = 'You can only execute one statement at a time.';
+
 const nothing: FrameResult = { n: 0, w: 0 };
 const row = (c: string[], d: (string | number)[]): FrameResult => ({ c, d: [d], n: 0, w: 0 });
 /** Tables that PRAGMA may describe to the child. */
@@ -73,7 +76,7 @@ function judge(sql: string): Plan {
   }
   while (tokens.at(-1)?.value === ';') tokens.pop();
   if (tokens.some((token) => token.value === ';' && token.type === 'mark') && !isPinnedSchema(sql))
-    return refuse('more than one statement');
+    return { kind: 'refused', reason: severalStatements };
   const first = tokens[0]?.type === 'word' ? tokens[0].value : '';
   switch (first === 'WITH' ? verbBehindWith(tokens) : first) {
     case 'SELECT':

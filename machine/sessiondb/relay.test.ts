@@ -1,0 +1,265 @@
+/** The relay against the embedded authority, with frames made here in place of Python. */
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
+import type { SqlChannel } from './channel.ts';
+import type { FrameAnswer } from './frames.ts';
+import type { LineageOptions } from './lineage.ts';
+import { relayLimits, SessionRelay } from './relay.ts';
+import { startAuthority, type TestAuthority } from './testing/authority.ts';
+
+let authority: TestAuthority;
+const schema = [
+  'CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, title TEXT UNIQUE, parent_session_id TEXT, started_at REAL)',
+  'CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id), role TEXT)',
+  'CREATE TABLE async_delegations (delegation_id TEXT PRIMARY KEY, parent_session_id TEXT, state TEXT)',
+];
+
+/** One child: frames go in, answers come out. */
+class Child implements SqlChannel {
+  readonly relay: SessionRelay;
+  readonly ended: ReturnType<SessionRelay['serve']>;
+  readonly written: Buffer[] = [];
+  cut = false;
+  readonly #answers = new Map<number, (answer: FrameAnswer) => void>();
+  #receive: (bytes: Uint8Array) => void = () => undefined;
+  #close: () => void = () => undefined;
+  #last = 0;
+
+  constructor(options: Partial<LineageOptions> = {}) {
+    this.relay = new SessionRelay(authority.address, options);
+    this.ended = this.relay.serve(this);
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    const frame = Buffer.from(bytes);
+    this.written.push(frame);
+    this.#answers.get(frame.readUInt32BE(4))?.(JSON.parse(frame.subarray(8).toString()));
+  }
+  onData(listener: (bytes: Uint8Array) => void): void {
+    this.#receive = listener;
+  }
+  onClose(listener: () => void): void {
+    this.#close = listener;
+  }
+  close(): void {
+    this.cut = true;
+  }
+
+  send(body: object, id = 0): void {
+    const bytes = Buffer.from(JSON.stringify(body));
+    const frame = Buffer.alloc(8 + bytes.length);
+    frame.writeUInt32BE(bytes.length + 4, 0);
+    frame.writeUInt32BE(id, 4);
+    bytes.copy(frame, 8);
+    this.#receive(frame);
+  }
+  raw(bytes: Uint8Array): void {
+    this.#receive(bytes);
+  }
+  ask(body: object): Promise<FrameAnswer> {
+    const id = ++this.#last;
+    return new Promise((resolve) => {
+      this.#answers.set(id, resolve);
+      this.send(body, id);
+    });
+  }
+  run(c: number, ...q: [string, unknown[]?][]): Promise<FrameAnswer> {
+    return this.ask({ c, q });
+  }
+  end() {
+    this.#close();
+    return this.ended;
+  }
+}
+
+const created = 'INSERT INTO sessions (id, source, parent_session_id, started_at) VALUES (?, ?, ?, ?)';
+const said = 'INSERT INTO messages (session_id, role) VALUES (?, ?)';
+const titled = 'UPDATE sessions SET title = ? WHERE id = ?';
+const begin: [string] = ['BEGIN IMMEDIATE'];
+const session = (id: string, parent: string | null = null): [string, unknown[]] => [created, [id, 'acp', parent, 1.5]];
+
+beforeAll(async () => {
+  authority = await startAuthority();
+  const { address } = authority;
+  for (const sql of schema) {
+    const response = await fetch(`${address.url}/v3/pipeline`, {
+      unix: address.socket!,
+      method: 'POST',
+      headers: { authorization: `Bearer ${address.token}` },
+      body: JSON.stringify({ baton: null, requests: [{ type: 'execute', stmt: { sql } }, { type: 'close' }] }),
+    });
+    if (!(await response.text()).includes('"ok"')) throw new Error('no schema');
+  }
+});
+afterAll(() => authority.stop());
+
+describe('transactions', () => {
+  test('one request for many statements, stopped at the first failure', async () => {
+    const child = new Child();
+    const ok = await child.run(1, begin, session('t1'), [said, ['t1', 'user']], ['COMMIT']);
+    expect(ok).toMatchObject({ a: 1, r: [{ w: 0 }, { w: 1, n: 1 }, { w: 1, n: 1, l: expect.any(String) }, { w: 0 }] });
+    const failed = await child.run(1, begin, session('t1'), [said, ['t1', 'never']], ['COMMIT']);
+    expect(failed).toMatchObject({ a: 0, e: { k: 'IntegrityError', m: 'UNIQUE constraint failed: sessions.id' } });
+    expect(failed.r.length).toBe(1);
+    expect(await child.run(1, ['ROLLBACK'])).toMatchObject({ a: 1 });
+    expect((await child.run(1, ["SELECT role FROM messages WHERE session_id = 't1'"])).r[0]?.d).toEqual([['user']]);
+    await child.end();
+  });
+
+  test('foreign keys hold on every stream of a connection that asked for them', async () => {
+    const child = new Child();
+    expect(await child.run(1, ['PRAGMA foreign_keys=ON'])).toEqual({ a: 1, r: [{ n: 0, w: 0 }] });
+    expect(await child.run(1, [said, ['nobody', 'user']])).toMatchObject({
+      e: { k: 'IntegrityError', m: 'FOREIGN KEY constraint failed' },
+    });
+    await child.end();
+  });
+
+  test('the end of a child rolls back and frees the lock', async () => {
+    const dying = new Child();
+    await dying.run(1, session('t2'));
+    expect(await dying.run(1, begin, [titled, ['lost', 't2']])).toMatchObject({ a: 0 });
+    expect(await dying.end()).toEqual({ end: 'closed' });
+    const next = new Child({ sessions: ['t2'] });
+    expect(await next.run(1, begin, [titled, ['kept', 't2']], ['COMMIT'])).toMatchObject({ a: 1 });
+    expect((await next.run(1, ["SELECT title FROM sessions WHERE id = 't2'"])).r[0]?.d).toEqual([['kept']]);
+    await next.end();
+  });
+
+  test('a connection that waits for the lock does not hold up the COMMIT of another', async () => {
+    const child = new Child();
+    await child.run(1, session('t3'));
+    await child.run(1, begin, [titled, ['one', 't3']]);
+    const waiting = child.run(2, begin, [titled, ['two', 't3']], ['COMMIT']);
+    expect(await child.run(1, ['COMMIT'])).toMatchObject({ a: 1 });
+    expect(await waiting).toMatchObject({ a: 1 });
+    await child.end();
+  });
+
+  test('a connection that is given up mid-transaction is rolled back', async () => {
+    const child = new Child();
+    await child.run(1, session('t4'));
+    await child.run(2, begin, [titled, ['lost', 't4']]);
+    child.send({ x: [2, 99] });
+    expect(await child.run(1, begin, [titled, ['mine', 't4']], ['COMMIT'])).toMatchObject({ a: 1 });
+    await child.end();
+  });
+});
+
+describe('whose sessions', () => {
+  test('what a child created is its own, with its descendants; a fresh relay knows them by their root', async () => {
+    const roots: string[] = [];
+    const child = new Child({ onRoot: (id) => roots.push(id) });
+    await child.run(1, session('root'), session('sub', 'root'), session('subsub', 'sub'));
+    expect(roots).toEqual(['root']);
+    expect((await child.run(1, [said, ['subsub', 'user']])).e).toBeUndefined();
+    await child.end();
+    const respawned = new Child({ sessions: ['root'] });
+    expect((await respawned.run(1, [said, ['subsub', 'user']], [titled, ['T', 'sub']])).e).toBeUndefined();
+    await respawned.end();
+  });
+
+  test.each<[string, [string, unknown[]]]>([
+    ['a message', [said, ['theirs', 'user']]],
+    ['a title', [titled, ['x', 'theirs']]],
+    ['a deletion', ['DELETE FROM messages WHERE session_id IN (?, ?)', ['mine', 'theirs']]],
+    ['an upsert', [`${created} ON CONFLICT(id) DO UPDATE SET title = 'x'`, ['theirs', 'acp', null, 1]]],
+    ['a child session', session('new', 'theirs')],
+    ['a foster parent', ['UPDATE sessions SET parent_session_id = ? WHERE id = ?', ['theirs', 'mine']]],
+    ['a session that is no text', [titled, ['x', 5]]],
+  ])('%s for another conversation is refused, and says so', async (_, statement) => {
+    const other = new Child();
+    await other.run(1, [`${created} ON CONFLICT(id) DO NOTHING`, ['theirs', 'acp', null, 1]]);
+    await other.end();
+    const refused: string[] = [];
+    const child = new Child({ sessions: ['mine'], onRefusal: (reason) => refused.push(reason) });
+    const before = await child.run(1, begin, [said, ['mine', 'user']], statement);
+    expect(before).toMatchObject({
+      a: 0,
+      r: [{}, {}],
+      e: { k: 'OperationalError', m: expect.stringContaining('refused') },
+    });
+    expect(refused.length).toBe(1);
+    await child.end();
+  });
+
+  test('a relay without a record takes the first session, and no second one', async () => {
+    const owner = new Child();
+    await owner.run(1, session('first'), session('second'));
+    await owner.end();
+    const child = new Child({ trust: 'adopt-first' });
+    expect((await child.run(1, [said, ['first', 'user']])).e).toBeUndefined();
+    expect((await child.run(1, [said, ['second', 'user']])).e).toBeDefined();
+    child.relay.allowSession('second');
+    expect((await child.run(1, [said, ['second', 'user']])).e).toBeUndefined();
+    await child.end();
+  });
+
+  test("another conversation's background delegations are neither seen nor changed", async () => {
+    const add = 'INSERT OR REPLACE INTO async_delegations (delegation_id, parent_session_id, state) VALUES (?, ?, ?)';
+    const mine = new Child();
+    await mine.run(1, session('d1'), [add, ['deleg1', 'd1', 'running']]);
+    const theirs = new Child();
+    await theirs.run(1, session('d2'), [add, ['deleg2', 'd2', 'running']]);
+    const found = await theirs.run(1, ['SELECT delegation_id FROM async_delegations WHERE state = ?', ['running']]);
+    expect(found.r[0]?.d).toEqual([['deleg2']]);
+    const lost = ['UPDATE async_delegations SET state = ? WHERE state = ?', ['unknown', 'running']] as [
+      string,
+      unknown[],
+    ];
+    expect((await theirs.run(1, lost)).r[0]?.n).toBe(1);
+    expect((await mine.run(1, ['SELECT state FROM async_delegations'])).r[0]?.d).toEqual([['running']]);
+    await Promise.all([mine.end(), theirs.end()]);
+  });
+});
+
+describe('limits and failures', () => {
+  test('connections and requests are bounded', async () => {
+    const child = new Child();
+    for (let c = 1; c <= relayLimits.connections; c++) expect((await child.run(c, ['SELECT 1'])).e).toBeUndefined();
+    expect((await child.run(99, ['SELECT 1'])).e?.m).toContain('too many connections');
+    child.send({ x: [1] });
+    expect((await child.run(99, ['SELECT 1'])).e).toBeUndefined();
+    const many = await Promise.all(
+      Array.from({ length: relayLimits.pendingRequests + 5 }, () => child.run(2, ['SELECT 1'])),
+    );
+    expect(many.filter(({ e }) => e?.m.includes('too many requests')).length).toBe(5);
+    await child.end();
+  });
+
+  test('what is not a frame cuts the child off', async () => {
+    const child = new Child();
+    child.raw(Buffer.from([0xff, 0xff, 0xff, 0xff]));
+    expect(await child.ended).toEqual({ end: 'broken', reason: expect.stringContaining('bytes') });
+    expect(child.cut).toBe(true);
+  });
+
+  test('an authority that is gone and comes back, and never a word of the token', async () => {
+    const child = new Child();
+    await child.run(1, ['PRAGMA foreign_keys=ON'], session('f1'));
+    await child.run(1, begin, [titled, ['lost', 'f1']]);
+    await authority.kill();
+    const gone = await child.run(1, [said, ['f1', 'user']]);
+    expect(gone).toMatchObject({
+      a: 1,
+      e: { k: 'OperationalError', m: expect.stringContaining('sessiondb unreachable') },
+    });
+    await authority.restart();
+    expect((await child.run(1, begin, [titled, ['kept', 'f1']], ['COMMIT'])).e).toBeUndefined();
+    expect((await child.run(1, [said, ['nobody', 'user']])).e?.m).toBe('FOREIGN KEY constraint failed');
+    await child.end();
+    const stranger = new SessionRelay({ ...authority.address, token: 'another-token-entirely' });
+    expect(Buffer.concat(child.written).toString()).not.toContain(authority.address.token);
+    expect(JSON.stringify(stranger)).not.toContain('another-token');
+  });
+
+  test('an idle connection whose stream the authority forgot goes on, unless a transaction was open', async () => {
+    const child = new Child({ sessions: ['f1'] });
+    await child.run(1, ['SELECT 1']);
+    await child.run(2, begin, [titled, ['lost', 'f1']]);
+    await authority.kill();
+    await authority.restart();
+    expect((await child.run(1, ['SELECT 2'])).r[0]?.d).toEqual([[2]]);
+    expect(await child.run(2, ['COMMIT'])).toMatchObject({ a: 1, e: { m: expect.stringContaining('rolled back') } });
+    await child.end();
+  });
+});

@@ -94,6 +94,7 @@ export interface Child {
   readonly rest: () => Promise<string>;
   readonly stderr: Promise<string>;
   readonly kill: (signal: NodeJS.Signals) => void;
+  readonly closeInput: () => void;
   /** The other end of the machine channel: a descriptor. */
   readonly channel: number;
 }
@@ -148,6 +149,7 @@ function watch(child: Bun.Subprocess<'pipe', 'pipe', 'pipe'>): Omit<Child, 'chan
     },
     stderr: new Response(child.stderr).text(),
     kill: (signal) => child.kill(signal),
+    closeInput: () => void child.stdin.end(),
   };
 }
 

@@ -9,8 +9,6 @@ import { afterQuery, conversationPath, invalid, seqText } from './schemas.ts';
 
 /** A comment this often keeps proxies from closing a silent stream: the only timer (ADR-046 §8). */
 const keepAliveMs = 25_000;
-/** A client that takes nothing for this long is gone, even if its connection was never closed. */
-const silenceSeconds = 90;
 
 export function addEventStream(app: App, context: HttpContext): void {
   app.get(
@@ -21,9 +19,10 @@ export function addEventStream(app: App, context: HttpContext): void {
       // A client that reconnects by itself repeats its first URL and says in the header how far it got.
       const after = lastEventId(request.headers.get('last-event-id')) ?? query.after ?? null;
       const place = context.connections.reserve(caller);
-      const alive = () => context.server()?.timeout(request, silenceSeconds);
-      alive();
-      const stream = openStream(alive, (sink) => {
+      // Bun would end it as silent, and does not take bytes sent for a sign of life. A peer that is gone without a word is
+      // found by TCP, which gets no answer to the comments.
+      context.server()?.timeout(request, 0);
+      const stream = openStream((sink) => {
         const subscriber = listen(context, caller, sink);
         place.opened({
           close(code, reason) {
@@ -66,8 +65,8 @@ interface Opened {
   readonly ended: () => void;
 }
 
-/** A stream of frames. `open` gets its sink once it is readable; `alive` is called whenever the client has taken bytes. */
-function openStream(alive: () => void, open: (sink: Sink) => Opened): ReadableStream<Uint8Array> {
+/** A stream of frames; `open` gets its sink. */
+function openStream(open: (sink: Sink) => Opened): ReadableStream<Uint8Array> {
   let opened: Opened | null = null;
   let ended = false;
   let waiting: (() => void)[] = [];
@@ -108,13 +107,15 @@ function openStream(alive: () => void, open: (sink: Sink) => Opened): ReadableSt
             else controller.close();
           },
         });
+        if (ended) {
+          // It was closed while it was opened.
+          opened.ended();
+          return;
+        }
         keepAlive = setInterval(() => write(': keep-alive\n\n'), keepAliveMs);
         keepAlive.unref();
       },
-      pull() {
-        alive();
-        wake();
-      },
+      pull: wake,
       cancel: end,
     },
     new ByteLengthQueuingStrategy({ highWaterMark: 0 }),

@@ -37,6 +37,13 @@ export const defaultHttpLimits: HttpLimits = {
 /** What a frame of `message.send` may be larger than the body of the same message. */
 export const frameOverheadBytes = 4 * 1024;
 
+const readToTheEnd = new WeakSet<Request>();
+
+/** True when more of the body may still come: its connection cannot be used for another request. */
+export function hasUnreadBody(request: Request): boolean {
+  return request.body !== null && !readToTheEnd.has(request);
+}
+
 /** Reads a body to its end. Throws `body-too-large` as soon as it is known to be, and `invalid-request` when it breaks off. */
 export async function readBody(request: Request, maxBytes: number, maxSeconds: number): Promise<Uint8Array> {
   const declared = request.headers.get('content-length');
@@ -49,7 +56,9 @@ export async function readBody(request: Request, maxBytes: number, maxSeconds: n
     maxSeconds * 1_000,
   );
   try {
-    return await Promise.race([readWithin(reader, maxBytes), deadline.promise]);
+    const bytes = await Promise.race([readWithin(reader, maxBytes), deadline.promise]);
+    readToTheEnd.add(request);
+    return bytes;
   } catch (error) {
     // Of a stream that broke off the cancelling fails too; there is nothing left to cancel then.
     await reader.cancel().catch(() => undefined);

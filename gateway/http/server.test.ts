@@ -2,9 +2,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import net from 'node:net';
 import { type Role, roles } from '../domain.ts';
 import { type ConversationId, newConversationId, newMessageId } from '../ids.ts';
-import { problems } from '../problem.ts';
+import { type Problem, problems } from '../problem.ts';
 import { access, type Route } from './access.ts';
 import { startGateway, type TestGateway } from './gateway.fixture.ts';
+import { hasUnreadBody, readBody } from './limits.ts';
 
 let gateway: TestGateway;
 let conversation: ConversationId;
@@ -259,7 +260,9 @@ describe('bad input is a problem document', () => {
     const head = `POST ${messages} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${gateway.tokens.client}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`;
     const piece = `${chunk.length.toString(16)}\r\n${chunk}\r\n`;
     // It never ends: an answer can only come before the end.
-    expect(await raw(head + piece.repeat(6))).toContain('413');
+    const answer = await raw(head + piece.repeat(6));
+    expect(answer).toContain('413');
+    expect(answer.toLowerCase()).toContain('connection: close');
   });
 
   test.each(['x', 'x?y', 'x/v1/tokens', 'x#y', '', 'u:p@x', 'a.very.long.host.name:8787'])(
@@ -270,6 +273,16 @@ describe('bad input is a problem document', () => {
       expect(await get('/v1/tokens')).toMatch(/^HTTP\/1\.1 (401|400) [\s\S]*urn:edge-gateway:problem/);
     },
   );
+
+  test('a body has a time in which to arrive', async () => {
+    const slow = new ReadableStream<Uint8Array>({
+      start: (controller) => controller.enqueue(Buffer.from('{"text":')),
+    });
+    const request = new Request('http://x/', { method: 'POST', body: slow });
+    const error = await readBody(request, 1_000, 0.05).catch((thrown: unknown) => thrown);
+    expect((error as Problem).document.detail).toContain('0.05 seconds');
+    expect(hasUnreadBody(request)).toBe(true);
+  });
 
   test('a body is not read before the token is known, and not sent on then', async () => {
     const answer = await raw(

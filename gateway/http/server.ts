@@ -10,7 +10,7 @@ import { addConversations } from './conversations.ts';
 import type { ServerDeps } from './deps.ts';
 import { addEventSocket } from './event-socket.ts';
 import { addEventStream } from './event-stream.ts';
-import { defaultHttpLimits, frameOverheadBytes } from './limits.ts';
+import { defaultHttpLimits, frameOverheadBytes, hasUnreadBody } from './limits.ts';
 import { addMessages } from './messages.ts';
 import { createMetrics } from './metrics.ts';
 import { addOperation } from './operation.ts';
@@ -115,9 +115,8 @@ export function createServer(deps: ServerDeps): HttpServer {
     const match = calls.get(request)?.match;
     return problemResponse(problem.document, {
       ...(match?.kind === 'method' ? { allow: match.allow.join(', ') } : {}),
-      // A body that is not going to be read must not be sent either.
-      ...(request.body !== null && !request.bodyUsed ? { connection: 'close' } : {}),
-      ...(stopping.signal.aborted ? { connection: 'close' } : {}),
+      // A body that nobody reads need not be sent.
+      ...(hasUnreadBody(request) || stopping.signal.aborted ? { connection: 'close' } : {}),
     });
   };
 

@@ -1,4 +1,6 @@
 /** The command `edge-gateway doctor`. */
+import { accessSync, constants, existsSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { parseArgs } from 'node:util';
 import { HranaDatabase } from '../../machine/agentfs/hrana.ts';
 import { type CloudDatabase, type Configuration, readConfiguration } from '../config/configuration.ts';
@@ -28,10 +30,18 @@ export async function runDoctor(argv: readonly string[]): Promise<number> {
   return bad === 0 ? 0 : 1;
 }
 
+/** A directory that does not exist is not made: looking changes nothing. */
 function checkDataDirectory(configuration: Configuration): Finding {
   const name = 'data directory';
+  const { dataDirectory } = configuration;
   try {
-    openDataDirectory(configuration.dataDirectory).release();
+    if (existsSync(dataDirectory)) {
+      openDataDirectory(dataDirectory).release();
+      return { name, fix: null };
+    }
+    let above = dirname(dataDirectory);
+    while (!existsSync(above)) above = dirname(above);
+    accessSync(above, constants.W_OK | constants.X_OK);
     return { name, fix: null };
   } catch (error) {
     return { name, fix: (error as Error).message };

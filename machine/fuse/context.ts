@@ -63,7 +63,8 @@ export class MountContext {
 
   attributesReply(request: Request, zone: Zone, inode: Inode): Uint8Array {
     const { bytes, view } = replyFor(request.header.unique, 104);
-    writeU64(view, replyHeaderBytes, this.memorySeconds(zone));
+    // Root and home are walked through by everything, are everybody's to look at, and change in nothing but times.
+    writeU64(view, replyHeaderBytes, zone === 'root' || zone === 'home' ? longSeconds : this.memorySeconds(zone));
     // The mount's root is no inode of the organization's to show.
     writeAttributes(view, replyHeaderBytes + 16, zone === 'root' ? { ...inode, mode: 0o040555 } : inode);
     return bytes;

@@ -32,6 +32,14 @@ const schema = `
     compacted INTEGER NOT NULL DEFAULT 0);
   CREATE INDEX idx_messages_session ON messages(session_id, timestamp);`;
 
+/** A new file with Hermes' tables. */
+export function createSchema(path: string): Database {
+  const database = new Database(path);
+  database.exec('PRAGMA journal_mode = WAL; PRAGMA busy_timeout = 5000;');
+  database.exec(schema);
+  return database;
+}
+
 export interface FixtureRow {
   readonly session?: string;
   readonly role: 'user' | 'assistant' | 'tool';

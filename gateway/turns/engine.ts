@@ -98,6 +98,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
         const order = {
           message: message.id,
           conversation: message.conversation,
+          session: null,
           blocks,
           receivedAt: performance.now(),
         };

@@ -1,0 +1,463 @@
+import { Database } from 'bun:sqlite';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Conversation, LoggedEvent, Message, SessionUpdate } from '../domain.ts';
+import { createEventBus } from '../events/bus.ts';
+import { embeddedDatabase, type TestDatabase } from '../governance/databases.fixture.ts';
+import type { Governance } from '../governance/governance.ts';
+import { openGovernance } from '../governance/postgres.ts';
+import { newConversationId, newMessageId } from '../ids.ts';
+import { createSchema, readerOf } from '../transcript/local-sessiondb.fixture.ts';
+import { decodeLocator } from '../transcript/locator.ts';
+import { createTranscript, type SqlReader } from '../transcript/sessiondb.ts';
+import { createTurns, type TurnEngine } from './engine.ts';
+import { type FixtureMachine, startMachine } from './machine.fixture.ts';
+import type { TurnLimits } from './parts.ts';
+
+// Everything is real but the agent and SessionDB's server: Postgres, the bus, hermes-run, child processes, SQL.
+let postgres: TestDatabase;
+let governance: Governance;
+let directory: string;
+let machine: FixtureMachine;
+let sessiondb: Database;
+let reader: SqlReader;
+let engine: TurnEngine;
+let events: (LoggedEvent | SessionUpdate)[];
+let conversation: Conversation;
+let onEvent: (event: LoggedEvent | SessionUpdate) => void;
+
+beforeAll(async () => {
+  postgres = await embeddedDatabase();
+  governance = await openGovernance({ database: postgres.address, organizationName: 'Test', failedProseDays: 7 });
+}, 60_000);
+afterAll(async () => {
+  await governance.close();
+  await postgres.stop();
+});
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'edge-turns-'));
+  sessiondb = createSchema(join(directory, 'state.db'));
+  reader = readerOf(sessiondb);
+  machine = startMachine([
+    process.execPath,
+    join(import.meta.dir, '../acp/agent.fixture.ts'),
+    join(directory, 'state.db'),
+    join(directory, 'wire'),
+  ]);
+  engine = makeEngine();
+  conversation = await newConversation();
+});
+afterEach(async () => {
+  await engine.close(0);
+  await machine.stop();
+  sessiondb.close();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+function makeEngine(over: { governance?: Governance; limits?: Partial<TurnLimits> } = {}): TurnEngine {
+  events = [];
+  onEvent = () => undefined;
+  const bus = createEventBus(governance.lastSeq());
+  bus.subscribe((event) => {
+    events.push(event);
+    onEvent(event);
+  });
+  return createTurns({
+    governance: over.governance ?? governance,
+    transcript: createTranscript({ execute: (sql, args) => reader.execute(sql, args) }),
+    bus,
+    hermesRun: { socketPath: machine.socketPath, token: machine.token },
+    limits: { attachMs: 5_000, startMs: 5_000, turnMs: 10_000, cancelMs: 300, settleRetriesMs: [1, 1], ...over.limits },
+    logger: { info: () => undefined, warn: () => undefined },
+  });
+}
+
+async function newConversation(): Promise<Conversation> {
+  const specialist = await governance.createSpecialist(`s-${crypto.randomUUID()}`, '');
+  return governance.createConversation(newConversationId(), specialist.id);
+}
+
+async function submit(text: string, key: string | null = null, where = conversation): Promise<Message> {
+  return engine.submit({ conversation: where, content: { text }, idempotencyKey: key, receivedAt: performance.now() });
+}
+const settled = (message: Message): Promise<Message> =>
+  engine.settled(message.conversation, message.id, AbortSignal.timeout(9_000));
+const send = async (text: string, where = conversation): Promise<Message> => settled(await submit(text, null, where));
+const stored = (message: Message): Promise<Message | null> => governance.findMessage(message.conversation, message.id);
+async function replyText(message: Message): Promise<string> {
+  if (message.state !== 'delivered') throw new Error(`the message is ${message.state}: ${JSON.stringify(message)}`);
+  return (await engine.reply(message.locator)).text;
+}
+const problemOf = (message: Message | null): string =>
+  message?.state === 'failed' ? (message.problem.type.split(':').at(-1) ?? '') : (message?.state ?? 'missing');
+const types = (): string[] => events.map(({ type }) => type).filter((type) => type !== 'session.update');
+const wire = (): Record<string, unknown>[] =>
+  readFileSync(join(directory, 'wire'), 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+/** Resolves at the first event or update that `wanted` accepts. */
+const seen = (wanted: (event: LoggedEvent | SessionUpdate) => boolean): Promise<void> =>
+  new Promise((resolve) => {
+    onEvent = (event) => {
+      if (wanted(event)) resolve();
+    };
+  });
+const isChunk = (event: LoggedEvent | SessionUpdate): boolean =>
+  event.type === 'session.update' && event.update.sessionUpdate === 'agent_message_chunk';
+
+describe('a turn', () => {
+  test('cold, then warm: delivered once each, with events in order, locators that resolve and all timings', async () => {
+    const first = await send('reply one');
+    expect(await replyText(first)).toBe('reply one');
+    expect(types()).toEqual(['message.accepted', 'turn.started', 'reply.delivered']);
+    expect(events.filter(isChunk)).toHaveLength(1);
+    expect(first.timings?.admissionMs).toBeGreaterThan(0);
+    const second = await send('reply two');
+    expect(await replyText(second)).toBe('reply two');
+    expect(second.timings).toEqual({
+      attachMs: expect.any(Number),
+      admissionMs: null,
+      firstUpdateMs: expect.any(Number),
+      loopMs: expect.any(Number),
+      settleMs: expect.any(Number),
+    });
+    expect(machine.admissions.map(({ admission }) => admission)).toEqual(['cold', 'warm']);
+    expect(wire().map(({ method }) => method)).toEqual([
+      'initialize',
+      'session/new',
+      'session/prompt',
+      'session/prompt',
+    ]);
+    const started = events.flatMap((event) => (event.type === 'turn.started' ? [event.admission] : []));
+    expect(started).toEqual(['cold', 'warm']);
+    const kept = await stored(second);
+    expect(kept).toMatchObject({ state: 'delivered', locator: (second as { locator: string }).locator });
+    expect(kept?.timings?.loopMs).toBeCloseTo(second.timings?.loopMs ?? -1, 3);
+  });
+
+  test('a known conversation whose child is gone gets a prompt after initialize, never a new session or a load', async () => {
+    await send('reply one');
+    const session = (await governance.findConversation(conversation.id))?.session;
+    machine.child(conversation.id)?.kill('SIGKILL');
+    await machine.child(conversation.id)?.exited;
+    await send('reply two');
+    expect(wire().map(({ method }) => method)).toEqual([
+      'initialize',
+      'session/new',
+      'session/prompt',
+      'initialize',
+      'session/prompt',
+    ]);
+    expect(wire().at(-1)?.params).toMatchObject({ sessionId: session });
+    expect(machine.admissions.map((admission) => admission.session)).toEqual([null, session ?? 'none']);
+  });
+
+  test('a warm turn asks SessionDB once, after its end', async () => {
+    await send('reply one');
+    const statements: string[] = [];
+    const inner = reader;
+    reader = {
+      execute(sql, args) {
+        statements.push(sql);
+        return inner.execute(sql, args);
+      },
+    };
+    await send('reply two');
+    expect(statements).toHaveLength(1);
+    expect(statements[0]).toContain('finish_reason');
+  });
+
+  test('turns of a conversation run in order, of several side by side', async () => {
+    const other = await newConversation();
+    const messages = await Promise.all([
+      submit('reply 1'),
+      submit('reply 2'),
+      submit('reply 3'),
+      submit('reply x', null, other),
+    ]);
+    const ends = await Promise.all(messages.map(settled));
+    expect(await Promise.all(ends.map(replyText))).toEqual(['reply 1', 'reply 2', 'reply 3', 'reply x']);
+    const order = events.flatMap((event) =>
+      'message' in event && event.conversation === conversation.id && event.type !== 'message.accepted'
+        ? [event.message]
+        : [],
+    );
+    const [a, b, c] = messages.map(({ id }) => id);
+    expect(order.map(String)).toEqual([a, a, b, b, c, c].map(String));
+  });
+
+  test('a line that a detach cuts in two arrives whole at the next turn', async () => {
+    expect(await replyText(await send('cut here'))).toBe('cut here');
+    const titles = () =>
+      events.filter((event) => event.type === 'session.update' && event.update.sessionUpdate === 'session_info_update');
+    expect(titles()).toHaveLength(0);
+    expect(await replyText(await send('reply on'))).toBe('reply on');
+    expect(titles()).toMatchObject([{ update: { title: 'x'.repeat(1000) } }]);
+    expect(machine.admissions.map(({ admission }) => admission)).toEqual(['cold', 'warm']);
+  });
+
+  test('permission requests are answered and leave nothing behind', async () => {
+    const options = [{ optionId: 'yes', name: 'Allow once', kind: 'allow_once' }];
+    const message = await send(`permission ${JSON.stringify(options)}`);
+    expect(await replyText(message)).toBe('{"outcome":{"outcome":"selected","optionId":"yes"}}');
+    expect(types()).toEqual(['message.accepted', 'turn.started', 'reply.delivered']);
+  });
+});
+
+describe('intake', () => {
+  test('what the agent would drop is refused before anything is stored', async () => {
+    for (const text of ['/reset', ' ', 'a\0'])
+      await expect(submit(text)).rejects.toMatchObject({ document: { status: 422 } });
+    expect(events).toEqual([]);
+  });
+
+  test('one idempotency key is one message', async () => {
+    const first = await submit('reply once', 'key');
+    const again = await submit('reply once', 'key');
+    expect(again.id).toBe(first.id);
+    await expect(submit('reply other', 'key')).rejects.toMatchObject({ problem: 'idempotency-key-reused' });
+    const end = await settled(first);
+    expect(await submit('reply once', 'key')).toMatchObject({ id: first.id, state: 'delivered' });
+    expect(await replyText(end)).toBe('reply once');
+    expect(machine.admissions).toHaveLength(1);
+  });
+
+  test('a conversation takes only so many', async () => {
+    engine = makeEngine({ limits: { queuePerConversation: 2 } });
+    const first = await submit('slow');
+    const second = await submit('reply');
+    await expect(submit('reply')).rejects.toMatchObject({ document: { status: 429, retryAfter: 5 } });
+    await engine.cancel(conversation.id);
+    await settled(first);
+    expect(await replyText(await settled(second))).toBe('reply');
+  });
+});
+
+describe('failures leave the next message working', () => {
+  const cases: [text: string, problem: string, next: 'warm' | 'cold'][] = [
+    ['refuse', 'turn-refused', 'cold'],
+    ['norow', 'turn-no-reply', 'warm'],
+    ['error', 'agent-failed', 'cold'],
+    ['die', 'agent-failed', 'cold'],
+  ];
+  for (const [text, problem, next] of cases) {
+    test(`${text} is ${problem}`, async () => {
+      await send('reply first');
+      const message = await send(text);
+      expect(problemOf(message)).toBe(problem);
+      expect(problemOf(await stored(message))).toBe(problem);
+      expect(types().slice(-2)).toEqual(['turn.started', 'turn.failed']);
+      expect(await replyText(await send('reply after'))).toBe('reply after');
+      expect(machine.admissions.at(-1)?.admission).toBe(next);
+    });
+  }
+
+  test('what the agent says about its failure is told', async () => {
+    const message = await send('norow');
+    expect(message).toMatchObject({ problem: { detail: expect.stringContaining('Connection error.') } });
+  });
+
+  test('a reply is delivered although the agent died right after it', async () => {
+    expect(await replyText(await send('reply-and-die now'))).toBe('reply-and-die now');
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+  });
+
+  test('a refused attach', async () => {
+    machine.gate = () => Promise.reject(new Error('all holders are at work'));
+    const message = await send('reply');
+    expect(problemOf(message)).toBe('agent-unavailable');
+    expect(message).toMatchObject({
+      timings: null,
+      problem: { detail: expect.stringContaining('all holders are at work') },
+    });
+    machine.gate = async () => undefined;
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+  });
+
+  test('an attach that takes too long', async () => {
+    engine = makeEngine({ limits: { attachMs: 50 } });
+    const held = Promise.withResolvers<void>();
+    machine.gate = () => held.promise;
+    expect(problemOf(await send('reply'))).toBe('agent-unavailable');
+    held.resolve();
+    engine = makeEngine();
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+  });
+
+  test('SessionDB does not answer for a moment, or for longer', async () => {
+    const inner = reader;
+    let failures = 0;
+    const flaky = (until: number): SqlReader => ({
+      execute(sql, args) {
+        if (!sql.includes('finish_reason') || failures >= until) return inner.execute(sql, args);
+        failures += 1;
+        return readerOf(new Database(':memory:')).execute('SELECT broken', []);
+      },
+    });
+    reader = flaky(2);
+    expect(await replyText(await send('reply in the end'))).toBe('reply in the end');
+    failures = 0;
+    reader = flaky(Number.POSITIVE_INFINITY);
+    expect(problemOf(await send('reply lost'))).toBe('sessiondb-unavailable');
+    reader = inner;
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+  });
+
+  test('governance fails at the delivery: the message stays dispatched and the next start delivers it', async () => {
+    const failing: Governance = { ...governance, deliver: () => Promise.reject(new Error('connection lost')) };
+    engine = makeEngine({ governance: failing });
+    const message = await send('reply kept');
+    expect(message.state).toBe('dispatched');
+    await engine.close(0);
+    engine = makeEngine();
+    await engine.start();
+    expect(await replyText((await stored(message)) as Message)).toBe('reply kept');
+    expect(types()).toEqual(['reply.delivered']);
+  });
+});
+
+describe('stopping a turn', () => {
+  test('cancelled while it streams: cancelled, the child is replaced', async () => {
+    await send('reply first');
+    const chunk = seen(isChunk);
+    const message = await submit('slow');
+    await chunk;
+    expect(await engine.cancel(conversation.id)).toBe(true);
+    expect((await settled(message)).state).toBe('cancelled');
+    expect((await stored(message))?.state).toBe('cancelled');
+    expect(types().at(-1)).toBe('turn.cancelled');
+    expect(await engine.cancel(conversation.id)).toBe(false);
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+    expect(machine.admissions.map(({ admission }) => admission)).toEqual(['cold', 'warm', 'cold']);
+    expect(machine.releases.slice(0, 2)).toEqual(['detached', 'abandoned']);
+  });
+
+  test('a reply that was complete when the cancel came is delivered', async () => {
+    const chunk = seen(isChunk);
+    const message = await submit('slow-reply done');
+    await chunk;
+    await engine.cancel(conversation.id);
+    expect(await replyText(await settled(message))).toBe('slow-reply done');
+    await send('reply after');
+    expect(machine.releases[0]).toBe('abandoned');
+  });
+
+  test('an agent that ignores the cancel is not waited for', async () => {
+    const chunk = seen(isChunk);
+    const message = await submit('stubborn');
+    await chunk;
+    await engine.cancel(conversation.id);
+    expect((await settled(message)).state).toBe('cancelled');
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+  });
+
+  test('cancelled before it is attached: nothing is sent, the next one works', async () => {
+    const held = Promise.withResolvers<void>();
+    machine.gate = () => held.promise;
+    const message = await submit('reply never');
+    const next = await submit('reply after');
+    expect(await engine.cancel(conversation.id)).toBe(true);
+    expect((await settled(message)).state).toBe('cancelled');
+    held.resolve();
+    expect(await replyText(await settled(next))).toBe('reply after');
+    expect(wire().filter(({ method }) => method === 'session/prompt')).toHaveLength(1);
+  });
+
+  test('the deadline', async () => {
+    engine = makeEngine({ limits: { turnMs: 400 } });
+    expect(problemOf(await send('slow'))).toBe('turn-deadline');
+    expect(problemOf(await send('stubborn'))).toBe('turn-deadline');
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+  });
+
+  test('who waits gets the message as it stands when he stops waiting', async () => {
+    const started = seen((event) => event.type === 'turn.started');
+    const message = await submit('slow');
+    await started;
+    const now = await engine.settled(conversation.id, message.id, AbortSignal.timeout(20));
+    expect(now.state).toBe('dispatched');
+    await engine.cancel(conversation.id);
+    await settled(message);
+    await expect(engine.settled(conversation.id, newMessageId(), AbortSignal.timeout(1))).rejects.toMatchObject({
+      problem: 'not-found',
+    });
+  });
+});
+
+describe('the end and the next start', () => {
+  test('close waits for what runs and starts nothing new', async () => {
+    const running = await submit('reply running');
+    const closed = engine.close(5_000);
+    await expect(submit('reply late')).rejects.toMatchObject({ problem: 'not-ready' });
+    await closed;
+    expect((await stored(running))?.state).toBe('delivered');
+  });
+
+  test('what close does not wait for is settled by the next start: a reply, none, and what never began', async () => {
+    const other = await newConversation();
+    const [a, b] = [seen(isChunk), await submit('slow')];
+    await a;
+    const waiting = await submit('reply waited');
+    const chunk = seen((event) => isChunk(event) && event.conversation === other.id);
+    const answered = await submit('slow-reply was there', null, other);
+    await chunk;
+    await engine.close(1);
+    expect((await stored(b))?.state).toBe('dispatched');
+    // The machine of the last process has ended; Hermes had committed one reply just before.
+    const session = (await governance.findConversation(other.id))?.session ?? '';
+    sessiondb.run(
+      "INSERT INTO messages (session_id, role, content, timestamp, finish_reason) VALUES (?, 'assistant', 'was there', 1.5, 'stop')",
+      [session],
+    );
+    engine = makeEngine();
+    await engine.start();
+    expect(problemOf(await stored(b))).toBe('turn-interrupted');
+    const found = (await stored(answered)) as Message;
+    expect(await replyText(found)).toBe('was there');
+    expect(found).toMatchObject({ timings: null });
+    expect(await replyText(await settled(waiting))).toBe('reply waited');
+    expect(wire().filter(({ method }) => method === 'session/prompt')).toHaveLength(3);
+    expect(await governance.pending()).toEqual([]);
+  });
+
+  test('a fragment of an interrupted turn is no reply', async () => {
+    const chunk = seen(isChunk);
+    const message = await submit('slow');
+    await chunk;
+    await engine.close(1);
+    const session = (await governance.findConversation(conversation.id))?.session ?? '';
+    sessiondb.run("INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, 'assistant', 'part', 1.5)", [
+      session,
+    ]);
+    engine = makeEngine();
+    await engine.start();
+    expect(problemOf(await stored(message))).toBe('turn-interrupted');
+  });
+
+  test('nothing is said about an interrupted turn while SessionDB cannot be read', async () => {
+    const chunk = seen(isChunk);
+    const message = await submit('slow');
+    await chunk;
+    await engine.close(1);
+    const inner = reader;
+    reader = { execute: (_, args) => inner.execute('SELECT broken', args) };
+    engine = makeEngine();
+    await expect(engine.start()).rejects.toMatchObject({ problem: 'sessiondb-unavailable' });
+    expect((await stored(message))?.state).toBe('dispatched');
+    reader = inner;
+    engine = makeEngine();
+    await engine.start();
+    expect(problemOf(await stored(message))).toBe('turn-interrupted');
+  });
+});
+
+test('locators name the row', async () => {
+  const message = await send('reply named');
+  const address = message.state === 'delivered' ? decodeLocator(message.locator) : null;
+  const rows = sessiondb.prepare('SELECT session_id, content FROM messages WHERE id = ?').values(address?.row ?? 0);
+  expect(rows).toEqual([[address?.session ?? '', 'reply named']]);
+});

@@ -4,6 +4,8 @@ const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("sys.zig");
 const process = @import("process.zig");
+const limits = @import("limits.zig");
+const control = @import("control.zig");
 const identity = @import("identity.zig");
 const mounts = @import("mounts.zig");
 const landlock = @import("landlock.zig");
@@ -21,6 +23,11 @@ const features = [_]Feature{
         .name = "user namespaces",
         .works = userNamespace,
         .fix = "allow them: sysctl user.max_user_namespaces and kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; in a container a seccomp profile that allows unshare",
+    },
+    .{
+        .name = "users of holders",
+        .works = holderUser,
+        .fix = "run as a root that has the host ids from 101000 on (in a container without user remapping, or with these ids in its range), or as an ordinary user",
     },
     .{
         .name = "mount namespaces",
@@ -85,6 +92,25 @@ fn inChild(works: *const fn () linux.E) linux.E {
 
 fn userNamespace() linux.E {
     return enter(sys.CLONE_NEWUSER);
+}
+
+/// Root gives each holder a host user of its own; an ordinary user has only itself to give.
+fn holderUser() linux.E {
+    if (linux.geteuid() != 0) return .SUCCESS;
+    const ends = control.pair();
+    const child = process.fork("check") orelse {
+        _ = linux.close(ends[0]);
+        const e = linux.errno(linux.unshare(sys.CLONE_NEWUSER));
+        control.send(ends[1], &[_]u8{@intCast(@min(255, @backingInt(e)))});
+        var nothing: [1]u8 = undefined;
+        _ = control.receive(ends[1], &nothing, true);
+        linux.exit_group(0);
+    };
+    var entered: [1]u8 = undefined;
+    _ = linux.close(ends[1]);
+    const message = control.receive(ends[0], &entered, true) orelse return .CHILD;
+    if (message.bytes[0] != 0) return @fromBackingInt(@as(u16, message.bytes[0]));
+    return identity.canMapOther(child, limits.host_uid_first);
 }
 
 /// As a holder of this user does it: an ordinary user's namespaces are made inside a user namespace of its own.

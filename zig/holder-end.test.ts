@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { allGone, appeared, type Child, descendants, holderTests, isAlive } from './holder.fixture.ts';
+import { allGone, appeared, type Child, descendants, holderTests } from './holder.fixture.ts';
 import type { MachineStub } from './machine-stub.fixture.ts';
 
 const { hold } = holderTests();
@@ -71,14 +71,31 @@ describe('the end', () => {
     expect(await expectNothingLeft(({ stub }) => stub.fuse?.destroy())).toBe(126);
   });
 
-  test('an unanswered request keeps nobody alive', async () => {
-    const { stub, child } = await hold('echo ready; cat /workspace/hello.txt');
+  /** A holder with a tool that waits for an answer that never comes. */
+  async function stuck(): Promise<{ stub: MachineStub; child: Child; below: Map<number, string> }> {
+    const { stub, child } = await hold('cat /workspace/hello.txt & echo ready; read -r line; exit 3');
     stub.silentOn = 'hello.txt';
     expect(await child.line()).toBe('ready');
     await stub.silenced.promise;
-    const below = [...descendants(child.pid).keys()];
-    child.kill('SIGKILL');
-    await allGone([child.pid, ...below]);
-    expect(isAlive(child.pid)).toBe(false);
+    return { stub, child, below: descendants(child.pid) };
+  }
+
+  test.each(['edge-holder', 'edge-relay', 'edge-init'])(
+    'an unanswered request keeps nobody alive: kill -9 of %s',
+    async (name) => {
+      const { child, below } = await stuck();
+      if (name === 'edge-holder') child.kill('SIGKILL');
+      else killNamed(child, name);
+      await child.exited;
+      await allGone(below.keys());
+    },
+  );
+
+  test('an unanswered request does not keep Hermes’ end back', async () => {
+    const { child, below } = await stuck();
+    child.closeInput();
+    expect(await child.exited).toBe(3);
+    expect(await child.stderr).toEndWith('the machine does not answer on the FUSE stream: ETIMEDOUT\n');
+    await allGone(below.keys());
   });
 });

@@ -219,9 +219,9 @@ fn watch(start: Watched) noreturn {
             .{ .fd = watched.words, .events = linux.POLL.IN, .revents = 0 },
             .{ .fd = watched.inner, .events = linux.POLL.IN, .revents = 0 },
         };
-        const rc = linux.poll(&ready, ready.len, -1);
+        const rc = linux.poll(&ready, ready.len, if (watched.inner < 0) limits.end_ms else -1);
         if (linux.errno(rc) == .INTR) continue;
-        _ = sys.must(rc, "poll");
+        if (sys.must(rc, "poll") == 0) endFileSystem(&watched);
         // What the inner processes said comes first: it explains their end.
         if (ready[2].revents != 0) hear(&watched);
         if (ready[0].revents != 0) onSignal(&watched, process.takeSignal(signals));
@@ -232,6 +232,8 @@ fn watch(start: Watched) noreturn {
 var inner_message: [2048]u8 = undefined;
 
 fn hear(watched: *Watched) void {
+    // Looked at first: whatever was said before the other end closed is still there to be heard.
+    const last_words = control.peerHasGone(watched.inner);
     while (control.receive(watched.inner, &inner_message, false)) |message| switch (message.bytes[0]) {
         says_pid => startHermes(watched, message.pid),
         says_status => {
@@ -241,12 +243,16 @@ fn hear(watched: *Watched) void {
         says_failure => _ = sys.sendAll(watched.words, message.bytes), // Said on standard error already.
         else => end(watched, "word of an inner process", .PROTO),
     };
-    if (watched.status != null) return;
-    // Nobody is left at the other end: the signal of init's end follows.
-    if (control.peerHasGone(watched.inner)) {
-        _ = linux.close(watched.inner);
-        watched.inner = -1;
-    }
+    if (!last_words) return;
+    // Init is ending: the signal of its end follows, once everything inside has died.
+    _ = linux.close(watched.inner);
+    watched.inner = -1;
+}
+
+/// Some process inside cannot die, because it waits for the machine's answer to a request. Without the relay nobody waits.
+fn endFileSystem(watched: *const Watched) void {
+    sys.complain("the machine does not answer on the FUSE stream", "", .TIMEDOUT);
+    process.killNow(watched.relay);
 }
 
 fn startHermes(watched: *Watched, pid: process.Pid) void {
@@ -266,7 +272,8 @@ fn onSignal(watched: *Watched, signal: u32) void {
         return end(watched, "a signal before Hermes started", .INTR);
     }
     while (process.reap(false)) |ended| {
-        if (ended.pid == watched.relay) end(watched, "the relay ended", .PIPE);
+        // Once init is ending, the relay may end first.
+        if (ended.pid == watched.relay and watched.inner >= 0) end(watched, "the relay ended", .PIPE);
         if (ended.pid == watched.init) onInitEnd(watched, ended.status);
     }
 }

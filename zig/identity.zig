@@ -30,21 +30,35 @@ fn writeMaps(process: []const u8, inner_uid: u32, outer_uid: u32, inner_gid: u32
 
 fn writeMap(process: []const u8, file: []const u8, inner: u32, outer: u32) void {
     var text: MapText = .{};
+    writeOne(process, file, mapLine(&text, inner, outer));
+}
+
+fn mapLine(text: *MapText, inner: u32, outer: u32) []const u8 {
     text.number(inner);
     text.add(" ");
     text.number(outer);
     text.add(" 1");
-    writeOne(process, file, text.buffer[0..text.len]);
+    return text.buffer[0..text.len];
 }
 
 fn writeOne(process: []const u8, file: []const u8, text: []const u8) void {
     var path: MapText = .{};
-    path.add("/proc/");
-    path.add(process);
-    path.add("/");
-    path.add(file);
-    path.add("\x00");
-    _ = sys.mustFor(sys.writeFile(path.buffer[0 .. path.len - 1 :0], text), "write", path.buffer[0 .. path.len - 1]);
+    const name = procPath(&path, process, file);
+    _ = sys.mustFor(sys.writeFile(name, text), "write", name);
+}
+
+fn procPath(path: *MapText, process: []const u8, file: []const u8) [:0]const u8 {
+    for ([_][]const u8{ "/proc/", process, "/", file, "\x00" }) |part| path.add(part);
+    return path.buffer[0 .. path.len - 1 :0];
+}
+
+/// Whether `mapOther` would succeed for a process that has just entered a user namespace.
+pub fn canMapOther(pid: i32, host_uid: u32) sys.E {
+    var digits: [20]u8 = undefined;
+    var path: MapText = .{};
+    var text: MapText = .{};
+    const name = procPath(&path, sys.decimal(@intCast(pid), &digits), "uid_map");
+    return linux.errno(sys.writeFile(name, mapLine(&text, limits.inner_uid, host_uid)));
 }
 
 /// Maps the holder's user inside process `pid`, from outside of its user namespace: only a privileged parent may map

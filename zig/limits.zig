@@ -3,6 +3,8 @@
 /// Host user ids below this belong to the system: a holder is never mapped to one of them, above all not to 0.
 pub const host_uid_min: u32 = 1000;
 pub const host_uid_max: u32 = 4_000_000_000;
+/// Where the machine begins to count its holders' users (`machine/holders/uids.ts`): `check` tries to map this one.
+pub const host_uid_first: u32 = 101_000;
 /// User and group id of Hermes and its tools inside a holder.
 pub const inner_uid: u32 = 1000;
 
@@ -22,7 +24,7 @@ pub const start_script_bytes = 1024 * 1024;
 /// Everything mounted below a holder's root: manifest binds, system directories, `/etc` files, device nodes.
 pub const captured_mounts = 160;
 pub const root_tmpfs = "mode=0755,size=16m,nr_inodes=4096";
-pub const tmp_tmpfs = "mode=1777,size=1g,nr_inodes=262144";
+pub const tmp_tmpfs = "mode=1777,size=512m,nr_inodes=262144";
 pub const shm_tmpfs = "mode=1777,size=64m,nr_inodes=4096";
 
 /// The largest FUSE payload (`max_write`) that the relay carries, and what its headers add.
@@ -34,6 +36,9 @@ pub const notification_message = 4096;
 
 /// How long the machine may take to accept a connection and to say `go`, in milliseconds.
 pub const machine_answer_ms = 60_000;
+
+/// How long dying processes may wait for the machine's answers before their file system is taken away, in milliseconds.
+pub const end_ms = 5_000;
 
 pub const holder_files = 4096;
 pub const holder_processes = 2048;

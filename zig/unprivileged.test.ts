@@ -67,7 +67,7 @@ describe.skipIf(process.getuid?.() !== 0)('as an ordinary user', () => {
   test('check names what is missing and what to do', async () => {
     const { place, confined } = publicPlace();
     const good = spawnPlain(asUser(place, confined, 'check'));
-    expect(await good.rest()).toMatch(/^(ok [^\n]+\n){7}$/);
+    expect(await good.rest()).toMatch(/^(ok [^\n]+\n){8}$/);
     expect(await good.exited).toBe(0);
     // The host's own device belongs to root alone, or to everybody: only the first is missing something.
     const closed =
@@ -99,6 +99,7 @@ test('check finds everything here', async () => {
   expect({ text: await child.rest(), code: await child.exited }).toEqual({
     text: [
       'ok user namespaces',
+      'ok users of holders',
       'ok mount namespaces',
       'ok fresh /proc in a PID namespace',
       'ok /dev/fuse',

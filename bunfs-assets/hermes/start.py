@@ -773,10 +773,15 @@ def replaced_in_hermes():
     return {"modules": len(modules), "replaced": found}
 
 
-def main():
+def make_not_dumpable():
+    """No program of the same user may read this process' environment and memory in /proc, or trace it."""
     PR_SET_DUMPABLE = 4
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         sys.exit(f"start.py: prctl(PR_SET_DUMPABLE): {os.strerror(ctypes.get_errno())}")
+
+
+def main():
+    make_not_dumpable()
     home = os.environ.get("HERMES_HOME")
     if not home:
         sys.exit("start.py: HERMES_HOME is not set")

@@ -28,7 +28,7 @@ describe.skipIf(python === null)(`the remote connection ${python === null ? `(${
     if ((await child.exited) !== 0) throw new Error(await Bun.file(join(authority.directory, 'stderr')).text());
     await served;
     outcome = JSON.parse(printed);
-  }, 60_000);
+  }, 180_000);
   afterAll(() => authority?.stop());
 
   test("answers Hermes' SessionDB as a local file does", () => {

@@ -244,7 +244,7 @@ describe('limits and failures', () => {
       e: { k: 'OperationalError', m: expect.stringContaining('sessiondb unreachable') },
     });
     await authority.restart();
-    expect((await child.run(1, begin, [titled, ['kept', 'f1']], ['COMMIT'])).e).toBeUndefined();
+    expect((await child.run(1, begin, [titled, ['kept after', 'f1']], ['COMMIT'])).e).toBeUndefined();
     expect((await child.run(1, [said, ['nobody', 'user']])).e?.m).toBe('FOREIGN KEY constraint failed');
     await child.end();
     const stranger = new SessionRelay({ ...authority.address, token: 'another-token-entirely' });

@@ -12,6 +12,10 @@ export interface ScriptedModel {
   readonly url: string;
   /** `messages` of every request, oldest first. */
   readonly requests: readonly (readonly Message[])[];
+  /** What came in the authorization header, and the model that was asked for, without repetitions. */
+  readonly callers: ReadonlySet<string>;
+  /** Requests for anything else than a completion. */
+  readonly others: readonly string[];
   stop(): void;
 }
 
@@ -24,15 +28,20 @@ const textOf = ({ content }: Message): string =>
 
 export function startModel(scripts: Readonly<Record<string, readonly Step[]>>): ScriptedModel {
   const requests: (readonly Message[])[] = [];
+  const callers = new Set<string>();
+  const others: string[] = [];
   const server = Bun.serve({
     port: 0,
     hostname: '127.0.0.1',
     idleTimeout: 0,
     async fetch(request) {
-      if (!request.url.endsWith('/chat/completions'))
+      if (!request.url.endsWith('/chat/completions')) {
+        others.push(`${request.method} ${new URL(request.url).pathname}`);
         return Response.json({ data: [{ id: 'scripted', object: 'model' }] });
+      }
       const body = (await request.json()) as { messages: Message[]; model: string; stream?: boolean; tools?: unknown };
       requests.push(body.messages);
+      callers.add(`${request.headers.get('authorization')} ${body.model}`);
       const last = body.messages.findLastIndex(({ role }) => role === 'user');
       const name = [...textOf(body.messages[last]!).matchAll(/SCRIPT:(\w+)/g)].at(-1)?.[1];
       const steps: readonly Step[] = (body.tools && name ? scripts[name] : null) ?? [{ text: 'A title' }];
@@ -41,7 +50,7 @@ export function startModel(scripts: Readonly<Record<string, readonly Step[]>>): 
       return body.stream ? streamed(step, body.model) : Response.json(whole(step, body.model));
     },
   });
-  return { url: `http://127.0.0.1:${server.port}/v1`, requests, stop: () => void server.stop(true) };
+  return { url: `http://127.0.0.1:${server.port}/v1`, requests, callers, others, stop: () => void server.stop(true) };
 }
 
 const usage = { prompt_tokens: 100, completion_tokens: 10, total_tokens: 110 };

@@ -1,0 +1,96 @@
+/** Programs that start.py lets Hermes start: through the launcher, without private variables, otherwise as ever. */
+import { beforeAll, describe, expect, test } from 'bun:test';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { hermesPython, makeHome, startScript } from './testing/hermes.ts';
+
+const python = hermesPython() ?? Bun.which('python3');
+
+/** Stands for `confined-exec shell`: notes its arguments, then executes the first candidate that is there. */
+const launcherText = `#!/bin/bash
+printf '%s\\n' "$*" >> "\${0%/*}/launched"
+[ "$1" = shell ] || exit 125
+n=$2; shift 2
+program=
+for ((i = 0; i < n; i++)); do [ -z "$program" ] && [ -x "$1" ] && program=$1; shift; done
+name=$1; shift
+exec -a "$name" "$program" "$@"
+`;
+
+async function run(launcher: 'with launcher' | 'without') {
+  const directory = mkdtempSync(join(tmpdir(), 'edge-programs-'));
+  makeHome(directory, '');
+  const path = join(directory, 'launcher');
+  writeFileSync(path, launcherText);
+  chmodSync(path, 0o755);
+  writeFileSync(join(directory, 'hermes/.env'), '# a comment\nDOTENV=secret\n');
+  const child = Bun.spawn(
+    [python!, '-I', join(import.meta.dir, 'testing/programs.py'), startScript, launcher === 'without' ? '-' : path],
+    {
+      cwd: join(directory, 'work'),
+      env: {
+        PATH: '/usr/bin:/bin',
+        HERMES_HOME: join(directory, 'hermes'),
+        PRIVATE: 'secret',
+        DOTENV: 'secret',
+        LC_ALL: 'C',
+      },
+      stderr: 'pipe',
+    },
+  );
+  const [printed, problems] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  if ((await child.exited) !== 0) throw new Error(problems);
+  const launched = join(directory, 'launched');
+  return {
+    outcome: JSON.parse(printed.replaceAll(directory, 'DIR')) as Record<string, unknown>,
+    launched: existsSync(launched)
+      ? readFileSync(launched, 'utf8').replaceAll(directory, 'DIR').trim().split('\n')
+      : [],
+  };
+}
+
+describe.skipIf(python === null)('programs', () => {
+  let direct: Awaited<ReturnType<typeof run>>;
+  let confined: Awaited<ReturnType<typeof run>>;
+  beforeAll(async () => {
+    [direct, confined] = await Promise.all([run('without'), run('with launcher')]);
+  }, 90_000);
+
+  test('get public variables, and what Hermes set itself, but no private one', () => {
+    const shown = 'name:argument:none:none:none:none:t:by hermes:C\n';
+    for (const way of ['run', 'executable', 'asyncio']) expect([way, direct.outcome[way]]).toEqual([way, shown]);
+    expect(direct.outcome.inherited).toBe(shown.replace(':t:', ':none:'));
+    for (const way of ['execve', 'posix_spawn', 'posix_spawnp']) expect(direct.outcome[way]).toEqual([0, shown]);
+    expect(direct.outcome.terminal).toBe(shown.replace('\n', '\r\n'));
+    expect(direct.outcome['after a change of .env']).toContain(':none:none:C');
+  });
+
+  test('behave with the launcher as without', () => {
+    expect(confined.outcome).toEqual(direct.outcome);
+    expect(direct.outcome).toMatchObject({
+      missing: ['FileNotFoundError', 2, 'no-such-program'],
+      'missing path': ['FileNotFoundError', 2, '/no/such'],
+      'not executable': ['PermissionError', 13, 'DIR/work/bin/plain'],
+      directory: ['PermissionError', 13, 'DIR/work'],
+      'missing cwd': ['FileNotFoundError', 2, '/no/such'],
+      'exit code': 7,
+      signal: -9,
+      system: [5, -15],
+      spawnv: 6,
+      'execvp missing': [9, 'FileNotFoundError'],
+      path: 'tool x\n',
+      'relative to cwd': 'tool y\n',
+      'new session': 'leader\n',
+      dumpable: 0,
+    });
+  });
+
+  test('all start through it, by the form that confined-exec knows', () => {
+    expect(direct.launched).toEqual([]);
+    expect(confined.launched).toContain('shell 2 /nonexistent/tool DIR/work/bin/tool tool x');
+    expect(confined.launched).toContain('shell 1 /bin/sh sh -c exit 6');
+    expect(confined.launched).toContain('shell 1 /bin/sh /bin/sh -c exit 5');
+    expect(confined.launched.length).toBe(23);
+  });
+});

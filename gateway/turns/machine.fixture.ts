@@ -10,6 +10,7 @@ class Child implements RelayedChild {
   readonly generation: number;
   readonly process: Process;
   attached = true;
+  condemned = false;
   readonly #output;
   #pending: Promise<Uint8Array | null> | null = null;
 
@@ -20,7 +21,7 @@ class Child implements RelayedChild {
   }
 
   async write(bytes: Uint8Array): Promise<void> {
-    if (this.process.exitCode !== null) throw new Error('the child has ended');
+    if (this.process.exitCode !== null || this.process.signalCode !== null) throw new Error('the child has ended');
     this.process.stdin.write(bytes);
     await this.process.stdin.flush();
   }
@@ -79,7 +80,9 @@ export function startMachine(command: readonly string[], env?: Record<string, st
       }
       const known = children.get(conversation);
       if (known?.attached === true) return { outcome: 'refused', refusal: 'busy', detail: 'somebody is attached' };
-      const ended = known !== undefined && (known.process.killed || known.process.exitCode !== null);
+      const ended =
+        known !== undefined &&
+        (known.condemned || known.process.exitCode !== null || known.process.signalCode !== null);
       if (ended) await known.process.exited;
       const admission = known === undefined || ended ? 'cold' : 'warm';
       machine.admissions.push({ conversation, session, admission });
@@ -97,7 +100,9 @@ export function startMachine(command: readonly string[], env?: Record<string, st
       machine.releases.push(how);
       if (!(child instanceof Child)) throw new Error('not a child of this machine');
       child.attached = false;
-      if (how === 'abandoned') child.process.kill('SIGKILL');
+      if (how === 'detached') return;
+      child.condemned = true;
+      child.process.kill('SIGKILL');
     },
   };
   const server = serveHermesRun({ socketPath, token, admissions, maxPeers: 64, onTrouble: () => undefined });

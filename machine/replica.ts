@@ -12,10 +12,55 @@ import type { AuthorityAddress } from './launch.ts';
 const silenceMs = 15_000;
 /** Operations of one push request; a transaction is never split. A file's commit has at most 64 rows of 64 KiB. */
 const pushOperations = 256;
+/** A push goes on while others write, for ever if they do not stop; after this time they wait for it. */
+const asideMs = 5_000;
 
 export interface Replica {
   readonly database: Database;
   readonly driver: SqlDriver;
+  readonly engine: EngineTurns;
+}
+
+/**
+ * The sync engine and the store use one database: a pull or push fails inside an open transaction, so it must be alone. It
+ * steps aside while it waits for the network, so that no file operation waits for the cloud.
+ */
+export class EngineTurns {
+  #acquire: (() => Promise<() => void>) | null = null;
+  #release: (() => void) | null = null;
+  #beforeReturn: () => Promise<void> = async () => undefined;
+  #asideUntil = 0;
+
+  /** Runs `work` of the engine alone; `beforeReturn` runs each time it comes back from the network. */
+  async run<Result>(
+    acquire: () => Promise<() => void>,
+    beforeReturn: () => Promise<void>,
+    work: () => Promise<Result>,
+  ): Promise<Result> {
+    this.#acquire = acquire;
+    this.#beforeReturn = beforeReturn;
+    this.#asideUntil = performance.now() + asideMs;
+    this.#release = await acquire();
+    try {
+      return await work();
+    } finally {
+      this.#release?.();
+      this.#release = null;
+      this.#acquire = null;
+    }
+  }
+
+  stepAside(): void {
+    if (performance.now() > this.#asideUntil) return;
+    this.#release?.();
+    this.#release = null;
+  }
+
+  async comeBack(): Promise<void> {
+    if (!this.#acquire || this.#release) return;
+    this.#release = await this.#acquire();
+    await this.#beforeReturn();
+  }
 }
 
 /**
@@ -25,56 +70,63 @@ export interface Replica {
 export async function openReplica(address: AuthorityAddress, directory: string): Promise<Replica> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const path = join(directory, 'organization.db');
+  const engine = new EngineTurns();
   const database = await connect({
     path,
     url: address.url,
     authToken: address.token,
     clientName: 'edge-gateway-machine',
     pushOperationsThreshold: pushOperations,
-    fetch: fetchWithin(address.socket, silenceMs),
+    fetch: fetchWithin(address.socket, silenceMs, engine),
   });
-  return { database, driver: new SqlDriver(database, path) };
+  return { database, driver: new SqlDriver(database, path), engine };
 }
 
-/** `fetch`, through a unix socket when there is one, that fails when nothing moves for `ms`. */
-export function fetchWithin(socket: string | null, ms: number): typeof fetch {
+/** `fetch`, through a unix socket when there is one, that fails when nothing moves for `ms`, with the engine aside. */
+export function fetchWithin(socket: string | null, ms: number, engine: EngineTurns): typeof fetch {
   const limited = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
     const abort = new AbortController();
     const silence = new Silence(ms, () => abort.abort(new Error(`the cloud was silent for ${ms} ms`)));
     // A large push takes its time to be sent and to be committed: one limit for every MiB.
     const size = init?.body instanceof Uint8Array ? init.body.length : 0;
     silence.extend(Math.ceil(size / 1024 ** 2));
+    engine.stepAside();
     try {
-      const response = await fetch(input, {
-        ...init,
-        signal: abort.signal,
-        ...(socket === null ? {} : { unix: socket }),
-      });
-      return watched(response, silence);
+      const options = { ...init, signal: abort.signal, ...(socket === null ? {} : { unix: socket }) };
+      return watched(await fetch(input, options), silence, engine);
     } catch (error) {
       silence.end();
+      await engine.comeBack();
       throw error;
     }
   };
   return Object.assign(limited, { preconnect: fetch.preconnect });
 }
 
-/** The same answer, whose every chunk is a sign of life. */
-function watched(response: Response, silence: Silence): Response {
-  if (!response.body) {
-    silence.end();
-    return response;
-  }
+/** The same answer, whose every chunk is a sign of life, and at whose end the engine is alone again. */
+async function watched(response: Response, silence: Silence, engine: EngineTurns): Promise<Response> {
   silence.extend(1);
-  const body = response.body.pipeThrough(
-    new TransformStream<Uint8Array, Uint8Array>({
-      transform(chunk, controller) {
+  const reader = (response.body ?? new Blob([]).stream()).getReader();
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
         silence.extend(1);
-        controller.enqueue(chunk);
-      },
-      flush: () => silence.end(),
-    }),
-  );
+        if (!done) {
+          controller.enqueue(value);
+          return;
+        }
+      } catch (error) {
+        silence.end();
+        await engine.comeBack();
+        throw error;
+      }
+      silence.end();
+      await engine.comeBack();
+      controller.close();
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
   return new Response(body, { status: response.status, headers: response.headers });
 }
 

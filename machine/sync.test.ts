@@ -126,3 +126,118 @@ test('a pull that began after two boundaries serves both', async () => {
   expect(authority.requests() - before).toBe(1);
   await Promise.all([one.boundary.end('conv_a'), one.boundary.end('conv_b')]);
 });
+
+test('file operations go on while the cloud is slow, and nothing of them is lost', async () => {
+  const one = await replica();
+  await authority.cloud.ensureDirectory('/conversations/conv_d');
+  one.boundary.begin('conv_d');
+  await one.boundary.firstTouch('conv_d');
+  await write(one, '/conversations/conv_d/first.txt', 'first');
+  authority.setDelay(150);
+  let ended = false;
+  const end = one.boundary.end('conv_d').then((state) => {
+    ended = true;
+    return state;
+  });
+  let written = 0;
+  while (!ended && written < 60) {
+    await write(one, `/conversations/conv_d/f${written}.txt`, `text ${written}`);
+    if (written % 3 === 0) await one.files.data.commitAll();
+    written += 1;
+    // As between a kernel's requests: without it nothing but microtasks would run.
+    await Bun.sleep(1);
+  }
+  // Had they waited for the cloud, it would be done by now.
+  expect(ended).toBe(false);
+  authority.setDelay(0);
+  expect(await end).toEqual({ state: 'clean' });
+  expect(await one.boundary.end('conv_d')).toEqual({ state: 'clean' });
+  const names = (await authority.cloud.list('/conversations/conv_d')).map(({ name }) => name);
+  expect(names.length).toBe(written + 1);
+  for (let at = 0; at < written; at++) {
+    expect(await read(one, `/conversations/conv_d/f${at}.txt`)).toBe(`text ${at}`);
+  }
+  expect(Buffer.from(await authority.cloud.readFile(`/conversations/conv_d/f${written - 1}.txt`)).toString()).toBe(
+    `text ${written - 1}`,
+  );
+}, 30_000);
+
+test('conflicts: one path made twice, one file renamed twice, a change of a removed file', async () => {
+  const [one, two] = [await replica(), await replica()];
+  await authority.cloud.ensureDirectory('/conversations/conv_e');
+  await authority.cloud.writeFileOnce('/conversations/conv_e/moved', Buffer.from('moved'));
+  await authority.cloud.writeFileOnce('/conversations/conv_e/removed', Buffer.from('removed'));
+  for (const each of [one, two]) {
+    each.boundary.begin('conv_e');
+    await each.boundary.firstTouch('conv_e');
+    await write(each, '/conversations/conv_e/made', each === one ? 'by one' : 'by two');
+  }
+  const parent = (await one.files.find('/conversations/conv_e'))!.ino;
+  await one.files.names.rename({ parent, name: 'moved' }, { parent, name: 'moved by one' }, 'replace');
+  await two.files.names.rename({ parent, name: 'moved' }, { parent, name: 'moved by two' }, 'replace');
+  await one.files.names.unlink({ parent, name: 'removed' });
+  await write(two, '/conversations/conv_e/removed', 'changed after all');
+  expect(await one.boundary.end('conv_e')).toEqual({ state: 'clean' });
+  expect(await two.boundary.end('conv_e')).toEqual({ state: 'clean' });
+  one.boundary.begin('conv_e');
+  await one.boundary.firstTouch('conv_e');
+  for (const each of [one, two]) {
+    expect((await each.files.names.list(parent)).map(({ name }) => name)).toEqual([
+      'made',
+      'moved by one',
+      'moved by two',
+    ]);
+    expect(await read(each, '/conversations/conv_e/made')).toBe('by two');
+    expect(await read(each, '/conversations/conv_e/moved by one')).toBe('moved');
+    expect((await each.files.find('/conversations/conv_e/moved by two'))!.nlink).toBe(2);
+    const { driver } = each.files.store;
+    const nameless = 'SELECT count(*) AS n FROM fs_inode WHERE ino <> 1 AND ino NOT IN (SELECT ino FROM fs_dentry)';
+    expect(await driver.get(nameless)).toMatchObject({ n: 0 });
+  }
+});
+
+test('a name that somebody else wrote under another row id: the boundary recovers', async () => {
+  const one = await replica();
+  await authority.cloud.ensureDirectory('/conversations/conv_f');
+  one.boundary.begin('conv_f');
+  await one.boundary.firstTouch('conv_f');
+  await write(one, '/conversations/conv_f/clash', 'ours');
+  await write(one, '/conversations/conv_f/other', 'other');
+  // As the public SDK would: the next free id.
+  const parent = (await one.files.find('/conversations/conv_f'))!.ino;
+  await authority.sql.execute(
+    'INSERT INTO fs_inode (ino, mode, nlink, size, atime, mtime, ctime) VALUES (77, 33188, 1, 0, 1, 1, 1)',
+  );
+  await authority.sql.execute("INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (77, 'clash', ?, 77)", [
+    parent,
+  ]);
+  const state = await one.boundary.end('conv_f');
+  expect(state).toEqual({ state: 'clean' });
+  expect((await authority.cloud.list('/conversations/conv_f')).map(({ name }) => name)).toEqual(['clash', 'other']);
+  expect(await read(one, '/conversations/conv_f/other')).toBe('other');
+  expect(await one.files.find('/conversations/conv_f/clash')).not.toBeNull();
+  expect(Buffer.from(await authority.cloud.readFile('/conversations/conv_f/other')).toString()).toBe('other');
+});
+
+test('a machine that was killed has its committed changes again, and sends them', async () => {
+  await authority.cloud.ensureDirectory('/conversations/conv_g');
+  const replicaDirectory = join(authority.directory, 'killed');
+  const script = `
+    import { openOrganizationFiles } from ${JSON.stringify(join(import.meta.dir, 'sync.ts'))};
+    const { files, boundary } = await openOrganizationFiles(JSON.parse(process.argv[1]));
+    boundary.begin('conv_g'); await boundary.firstTouch('conv_g');
+    const parent = (await files.find('/conversations/conv_g')).ino;
+    const { ino } = await files.names.create({ parent, name: 'survivor' }, 0o100644);
+    await files.data.write(ino, 0, Buffer.from('survived')); await files.data.commit(ino);
+    console.log('written'); await new Promise(() => {});`;
+  const launch = { agentfs: authority.address, replicaDirectory };
+  const child = Bun.spawn([process.execPath, '-e', script, '--', JSON.stringify(launch)], { stdout: 'pipe' });
+  for await (const bytes of child.stdout) if (new TextDecoder().decode(bytes).includes('written')) break;
+  child.kill('SIGKILL');
+  await child.exited;
+  const again = await openOrganizationFiles(launch, { log: quiet });
+  opened.push(again);
+  expect(await read(again, '/conversations/conv_g/survivor')).toBe('survived');
+  expect(await again.boundary.end('conv_g')).toEqual({ state: 'clean' });
+  expect(Buffer.from(await authority.cloud.readFile('/conversations/conv_g/survivor')).toString()).toBe('survived');
+}, 30_000);

@@ -4,9 +4,10 @@
  */
 import type { Database } from '@tursodatabase/sync';
 import { OrganizationFiles } from './agentfs/files.ts';
+import { removeAbandoned, repairHere } from './agentfs/repair.ts';
 import { defaultLimits, type StoreLimits } from './agentfs/store.ts';
 import type { Launch } from './launch.ts';
-import { openReplica } from './replica.ts';
+import { type EngineTurns, openReplica } from './replica.ts';
 
 export type SyncState =
   /** Everything is in the cloud. */
@@ -22,24 +23,32 @@ export type SyncDatabase = Pick<Database, 'pull' | 'push' | 'checkpoint' | 'stat
 /** A write-ahead log beyond this is folded into the database at the end of a boundary. */
 const checkpointBytes = 64 * 1024 ** 2;
 
+/** How long a first touch waits for its pull; then the turn goes on with what is here. */
+const touchLimitMs = 20_000;
+
 type Work = { readonly begunAt: number; touched: 'no' | Promise<void> | 'yes' };
 type Pull = { startedAt: number; readonly done: Promise<boolean> };
+/** Why what a kernel remembers may be stale: a turn begins, or a pull brought something. */
+export type Staleness = 'begun' | 'pulled';
 
 /** A conversation's side of the boundaries. */
 export interface ConversationBoundary {
   /** Null when something shared may be touched now; otherwise a wait that never fails and always ends. */
   touch(): Promise<void> | null;
   /** Calls back when what a kernel remembers may be stale; returns the call that ends this. */
-  onStale(listener: () => void): () => void;
+  onStale(listener: (why: Staleness) => void): () => void;
 }
 
 export class WorkBoundary {
   readonly #files: OrganizationFiles;
   readonly #database: SyncDatabase;
+  readonly #engine: EngineTurns;
   readonly #log: (text: string) => void;
   readonly #works = new Map<string, Work>();
-  readonly #listeners = new Map<string, Set<() => void>>();
+  readonly #listeners = new Map<string, Set<(why: Staleness) => void>>();
   #clock = 0;
+  /** Pulls and boundaries' ends, one after the other. */
+  #tail: Promise<unknown> = Promise.resolve();
   #waiting: Pull | null = null;
   #running: Pull | null = null;
   /** When the last successful pull had begun. */
@@ -47,9 +56,10 @@ export class WorkBoundary {
   #ending: Promise<SyncState> | null = null;
   #state: SyncState = { state: 'clean' };
 
-  constructor(files: OrganizationFiles, database: SyncDatabase, log: (text: string) => void = console.error) {
+  constructor(files: OrganizationFiles, database: SyncDatabase, engine: EngineTurns, log: (text: string) => void) {
     this.#files = files;
     this.#database = database;
+    this.#engine = engine;
     this.#log = log;
   }
 
@@ -61,7 +71,7 @@ export class WorkBoundary {
   /** Opens a boundary: at attach. Makes no request; kernels ask again for what they remember of this conversation. */
   begin(conversation: string): void {
     this.#works.set(conversation, { begunAt: ++this.#clock, touched: 'no' });
-    for (const listener of this.#listeners.get(conversation) ?? []) listener();
+    for (const listener of this.#listeners.get(conversation) ?? []) listener('begun');
   }
 
   /**
@@ -77,8 +87,8 @@ export class WorkBoundary {
       return null;
     }
     const pull = this.#running && this.#running.startedAt > work.begunAt ? this.#running : this.#pull();
-    work.touched = pull.done.then(() => {
-      // A failed pull is not tried again in this turn: it goes on with what is here.
+    // A pull that failed or takes too long is not tried again in this turn: it goes on with what is here.
+    work.touched = within(touchLimitMs, pull.done).then(() => {
       work.touched = 'yes';
     });
     return work.touched;
@@ -104,32 +114,16 @@ export class WorkBoundary {
   end(conversation: string): Promise<SyncState> {
     this.#works.delete(conversation);
     // One that has not begun yet will see this conversation's changes too.
-    this.#ending ??= this.#files.store
-      .exclusive(async () => {
-        this.#ending = null;
-        await this.#files.data.commitAllHere();
-        await this.#files.store.driver.sync();
-        this.#state = await this.#settleHere();
-        return this.#state;
-      })
-      .catch((error: unknown) => {
-        this.#state = { state: 'failing', reason: reasonOf(error) };
-        this.#log(`agentfs: the work boundary failed: ${this.#state.reason}`);
-        return this.#state;
-      });
+    this.#ending ??= this.#inTurn(async () => {
+      this.#ending = null;
+      try {
+        this.#state = await this.#settle();
+      } catch (error) {
+        this.#fail('the work boundary failed', error);
+      }
+      return this.#state;
+    });
     return this.#ending;
-  }
-
-  /** Whether local changes wait for a push. For whoever runs exclusively. */
-  async pendingHere(): Promise<boolean> {
-    const { cdcOperations } = await this.#database.stats();
-    if (cdcOperations === 0) return false;
-    const row = await this.#files.store.driver.get(
-      'SELECT count(*) AS n FROM (SELECT change_type, table_name FROM turso_cdc ORDER BY change_id DESC LIMIT ?) ' +
-        "WHERE change_type <> 2 AND table_name <> 'turso_sync_last_change_id'",
-      cdcOperations,
-    );
-    return Number(row?.n) > 0;
   }
 
   /** The last boundary, and the end of the replica. */
@@ -143,30 +137,57 @@ export class WorkBoundary {
     return state;
   }
 
-  async #settleHere(): Promise<SyncState> {
-    if (!(await this.pendingHere())) return { state: 'clean' };
+  async #settle(): Promise<SyncState> {
+    const { store, data } = this.#files;
+    const isPending = await store.exclusive(async () => {
+      await data.commitAllHere();
+      await store.driver.sync();
+      return this.#pendingHere();
+    });
+    if (!isPending) return { state: 'clean' };
     try {
-      await this.#pullHere();
-      await this.#database.push();
+      if (await this.#pullNow()) await this.#repair();
+      await this.#alone(() => this.#database.push());
     } catch (error) {
       if (!/UNIQUE|constraint/i.test(String(error))) throw error;
-      await this.#recoverHere(error);
+      await this.#recover(error);
     }
-    if ((await this.#database.stats()).mainWalSize > checkpointBytes) await this.#database.checkpoint();
-    return (await this.pendingHere()) ? { state: 'pending' } : { state: 'clean' };
+    return store.exclusive(async () => {
+      if ((await this.#database.stats()).mainWalSize > checkpointBytes) await this.#database.checkpoint();
+      return (await this.#pendingHere()) ? { state: 'pending' } : { state: 'clean' };
+    });
   }
 
   /**
    * A local row and a row of the cloud have the same name under different ids. The pull fails on it; a push reports the
    * failure but commits every other row; then the pull goes through.
    */
-  async #recoverHere(cause: unknown): Promise<void> {
+  async #recover(cause: unknown): Promise<void> {
     this.#log(`agentfs: recovering from a conflict: ${reasonOf(cause)}`);
-    await this.#database.push().catch((error: unknown) => {
+    await this.#alone(() => this.#database.push()).catch((error: unknown) => {
       this.#log(`agentfs: as expected, the push says: ${reasonOf(error)}`);
     });
-    await this.#pullHere();
-    if (await this.pendingHere()) await this.#database.push();
+    await this.#pullNow();
+    await this.#repair();
+    if (await this.#files.store.exclusive(() => this.#pendingHere())) await this.#alone(() => this.#database.push());
+  }
+
+  async #repair(): Promise<void> {
+    const { store, data } = this.#files;
+    const { relinked, removed } = await store.exclusive(() => repairHere(store, data));
+    if (relinked + removed > 0) this.#log(`agentfs: repaired after a merge: ${relinked} links, ${removed} files`);
+  }
+
+  /** Whether local changes wait for a push. */
+  async #pendingHere(): Promise<boolean> {
+    const { cdcOperations } = await this.#database.stats();
+    if (cdcOperations === 0) return false;
+    const row = await this.#files.store.driver.get(
+      'SELECT count(*) AS n FROM (SELECT change_type, table_name FROM turso_cdc ORDER BY change_id DESC LIMIT ?) ' +
+        "WHERE change_type <> 2 AND table_name <> 'turso_sync_last_change_id'",
+      cdcOperations,
+    );
+    return Number(row?.n) > 0;
   }
 
   #pull(): Pull {
@@ -174,35 +195,60 @@ export class WorkBoundary {
     const { promise: done, resolve } = Promise.withResolvers<boolean>();
     const pull: Pull = { startedAt: Number.POSITIVE_INFINITY, done };
     this.#waiting = pull;
-    void this.#files.store
-      .exclusive(async () => {
-        this.#waiting = null;
-        this.#running = pull;
-        pull.startedAt = ++this.#clock;
-        await this.#files.data.commitAllHere();
-        await this.#pullHere();
+    void this.#inTurn(async () => {
+      this.#waiting = null;
+      this.#running = pull;
+      pull.startedAt = ++this.#clock;
+      try {
+        await this.#pullNow();
         this.#pulledAt = pull.startedAt;
         if (this.#state.state === 'failing') this.#state = { state: 'pending' };
-        return true;
-      })
-      .catch((error: unknown) => {
-        this.#state = { state: 'failing', reason: reasonOf(error) };
-        this.#log(`agentfs: pull failed: ${this.#state.reason}`);
-        return false;
-      })
-      .then((isDone) => {
+        resolve(true);
+      } catch (error) {
+        this.#fail('pull failed', error);
+        resolve(false);
+      } finally {
         this.#running = null;
-        resolve(isDone);
-      });
+      }
+    });
     return pull;
   }
 
-  async #pullHere(): Promise<void> {
-    const changed = await this.#database.pull();
-    if (!changed) return;
-    this.#files.data.forgetRead();
-    await this.#files.store.forget();
-    for (const listeners of this.#listeners.values()) for (const listener of listeners) listener();
+  /** True when something came. */
+  async #pullNow(): Promise<boolean> {
+    const changed = await this.#alone(async () => {
+      const changed = await this.#database.pull();
+      if (changed) {
+        this.#files.data.forgetRead();
+        await this.#files.store.forget();
+      }
+      return changed;
+    });
+    if (changed) for (const listeners of this.#listeners.values()) for (const listener of listeners) listener('pulled');
+    return changed;
+  }
+
+  /** The engine's work: alone with the database, and aside while the network is waited for. */
+  #alone<Result>(work: () => Promise<Result>): Promise<Result> {
+    const { store, data } = this.#files;
+    // What is unwritten would be written over what a pull brings, and by rows that may be gone then.
+    return this.#engine.run(
+      () => store.acquire(),
+      () => data.commitAllHere(),
+      work,
+    );
+  }
+
+  #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
+    const result = this.#tail.then(work);
+    // The chain goes on after a failure; whoever asked gets the failure.
+    this.#tail = result.catch(() => undefined);
+    return result;
+  }
+
+  #fail(what: string, error: unknown): void {
+    this.#state = { state: 'failing', reason: reasonOf(error) };
+    this.#log(`agentfs: ${what}: ${this.#state.reason}`);
   }
 }
 
@@ -219,7 +265,8 @@ export async function openOrganizationFiles(
   launch: Pick<Launch, 'agentfs' | 'replicaDirectory'>,
   options: { limits?: StoreLimits; log?: (text: string) => void } = {},
 ): Promise<OpenedFiles> {
-  const { database, driver } = await openReplica(launch.agentfs, launch.replicaDirectory);
+  const log = options.log ?? console.error;
+  const { database, driver, engine } = await openReplica(launch.agentfs, launch.replicaDirectory);
   const hasSchema = () => driver.get("SELECT 1 AS one FROM sqlite_schema WHERE name = 'fs_config'");
   if (!(await hasSchema())) await database.pull();
   if (!(await hasSchema())) {
@@ -227,9 +274,19 @@ export async function openOrganizationFiles(
     throw new Error('the organization has no AgentFS yet: its cloud database has not been provisioned');
   }
   const files = await OrganizationFiles.open(driver, options.limits ?? defaultLimits);
-  return { files, boundary: new WorkBoundary(files, database, options.log) };
+  const removed = await removeAbandoned(files.store, files.data);
+  if (removed > 0) log(`agentfs: removed ${removed} abandoned files`);
+  return { files, boundary: new WorkBoundary(files, database, engine, log) };
 }
 
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** Resolves with the promise, or after `ms`. */
+async function within(ms: number, promise: Promise<unknown>): Promise<void> {
+  const { promise: over, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  await Promise.race([promise, over]);
+  clearTimeout(timer);
 }

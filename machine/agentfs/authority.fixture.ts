@@ -16,6 +16,10 @@ export interface TestAuthority {
   requests(): number;
   /** Stops answering, as if the network were gone, or answers again. */
   setReachable(reachable: boolean): void;
+  /** Keeps every answer back for so long. */
+  setDelay(ms: number): void;
+  /** SQL straight in the cloud. */
+  readonly sql: HranaDatabase;
   stop(): Promise<void>;
 }
 
@@ -35,26 +39,34 @@ export async function startAuthority(): Promise<TestAuthority> {
   if (!first.value || !new TextDecoder().decode(first.value).includes('ready')) throw new Error('no authority');
   let count = 0;
   let reachable = true;
+  let delay = 0;
   const socket = join(directory, 'p.sock');
   const proxy = Bun.serve({
     unix: socket,
     maxRequestBodySize: 512 * 1024 ** 2,
+    development: false,
     fetch: async (request) => {
       count += 1;
       if (!reachable) return new Response('gone', { status: 503 });
       const { pathname } = new URL(request.url);
       const { method, headers } = request;
       const body = await request.arrayBuffer();
+      await Bun.sleep(delay);
       return fetch(`http://localhost${pathname}`, { method, headers, body, unix: behind, decompress: false });
     },
   });
   const address = { url: 'http://localhost/agentfs', token, socket };
-  const cloud = new CloudFiles(new HranaDatabase({ ...address, socket: behind }));
+  const sql = new HranaDatabase({ ...address, socket: behind });
+  const cloud = new CloudFiles(sql);
   await cloud.provision();
   return {
     directory,
     address,
     cloud,
+    sql,
+    setDelay: (ms) => {
+      delay = ms;
+    },
     requests: () => count,
     setReachable: (is) => {
       reachable = is;

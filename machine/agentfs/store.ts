@@ -76,6 +76,17 @@ export class Store {
     return result;
   }
 
+  /** Waits until it is alone; the call that is returned ends that. For who is alone now and then in one longer work. */
+  acquire(): Promise<() => void> {
+    const { promise: released, resolve: release } = Promise.withResolvers<void>();
+    return new Promise((resolve) => {
+      void this.exclusive(() => {
+        resolve(release);
+        return released;
+      });
+    });
+  }
+
   /** Runs alone and in one transaction: all of it is committed, or none. */
   transact<Result>(work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
     return this.exclusive(() => this.transactHere(work));

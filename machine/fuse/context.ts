@@ -6,7 +6,7 @@ import type { Inode } from '../agentfs/inode.ts';
 import { maxNameBytes } from '../agentfs/namespace.ts';
 import { type HolderView, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
 import { Handles } from './handles.ts';
-import { numberOfNode } from './nodes.ts';
+import { type NodeNumber, numberOfNode } from './nodes.ts';
 import {
   type EntryAnswer,
   entryBytes,
@@ -68,6 +68,16 @@ export class MountContext {
     // The mount's root is no inode of the organization's to show.
     writeAttributes(view, replyHeaderBytes + 16, zone === 'root' ? { ...inode, mode: 0o040555 } : inode);
     return bytes;
+  }
+
+  /** Nodes that are open and that the kernel remembers, each once, at most `limit`. */
+  openNodes(limit: number): NodeNumber[] {
+    const numbers = new Map<string, NodeNumber>();
+    for (const { node } of this.handles.values()) {
+      if (numbers.size >= limit) break;
+      if (zoneRules[node.zone].cached) numbers.set(`${node.zone} ${node.ino}`, numberOfNode(node.zone, node.ino));
+    }
+    return [...numbers.values()];
   }
 
   /** How a file of a zone is opened: private contents never stay in the kernel. */

@@ -10,7 +10,7 @@ import { FrameDecoder } from './frames.ts';
 import type { Gate, Question } from './gate.ts';
 import { init } from './init.ts';
 import * as names from './name-operations.ts';
-import { nodeOfNumber, numberOfNode } from './nodes.ts';
+import { nodeOfNumber } from './nodes.ts';
 import { errorReply, notification, notifyCodes, opcodes, Request, replyHeaderBytes } from './wire.ts';
 
 /** The byte stream to the mount, after its hello. */
@@ -29,12 +29,14 @@ export interface TouchBoundary {
   /** Null when a shared part may be touched now; otherwise a wait, bounded, that never fails. */
   touch(): Promise<void> | null;
   /** Calls back when what the kernel remembers may be stale; returns the call that ends this. */
-  onStale(listener: () => void): () => void;
+  onStale(listener: (why: 'begun' | 'pulled') => void): () => void;
 }
 
 /** Requests that are being answered, and their bytes, before the stream is not read any further. */
 const maxRequests = 512;
 const maxRequestBytes = 32 * 1024 * 1024;
+/** Notifications at once; the relay's queue of them is bounded. */
+const maxInvalidations = 1_000;
 
 const operations = new Map<number, Operation>([
   [opcodes.init, init],
@@ -120,23 +122,22 @@ export class FuseSession {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ended = promise;
     this.#end = resolve;
-    this.#leave = this.#boundary.onStale(() => this.forgetCaches());
+    this.#leave = this.#boundary.onStale((why) => this.forgetCaches(why));
     this.#stream.onData((bytes) => this.#receive(bytes));
     this.#stream.onClose(() => void this.#finish());
   }
 
   /**
    * Makes the kernel ask again for what it remembers. The work boundary calls it; so must whatever else changes the
-   * conversation's files behind this mount's back.
+   * conversation's files behind this mount's back ('pulled').
    */
-  forgetCaches(): void {
+  forgetCaches(why: 'begun' | 'pulled'): void {
     if (this.#closed || !this.#context.kernel.forgetsAtOnce) return;
     this.#send(notification(notifyCodes.incrementEpoch, 0).bytes);
+    if (why === 'begun') return;
     // Attributes of what is open are asked for by no name. A negative offset: no page is waited for.
-    for (const { node } of this.#context.handles.values()) {
-      if (!zoneRules[node.zone].cached) continue;
+    for (const number of this.#context.openNodes(maxInvalidations)) {
       const { bytes, view } = notification(notifyCodes.invalidateInode, 24);
-      const number = numberOfNode(node.zone, node.ino);
       view.setUint32(replyHeaderBytes, number.low, true);
       view.setUint32(replyHeaderBytes + 4, number.high, true);
       view.setBigInt64(replyHeaderBytes + 8, -1n, true);

@@ -65,6 +65,12 @@ pub fn send(fd: sys.Fd, bytes: []const u8) void {
     sys.assert(sent == bytes.len, "a whole message");
 }
 
+/// One message to a process that may have gone.
+pub fn sendIfHeard(fd: sys.Fd, bytes: []const u8) void {
+    const rc = linux.sendto(fd, bytes.ptr, bytes.len, sys.MSG_NOSIGNAL, null, 0);
+    if (linux.errno(rc) != .PIPE) _ = sys.must(rc, "send within the holder");
+}
+
 const ControlHeader = extern struct { length: usize, level: i32, kind: i32 };
 const Credentials = extern struct { pid: i32, uid: u32, gid: u32 };
 const credential_space = @sizeOf(ControlHeader) + 16;
@@ -143,7 +149,7 @@ pub fn receiveDescriptors(fd: sys.Fd) [2]sys.Fd {
     return rights.fds;
 }
 
-/// Tells the machine Hermes' pid, and waits for its `go`: only then is the gate on the private files armed.
+/// Tells the machine Hermes' pid. Its `go` follows once the gate on the private files is armed.
 pub fn announce(control: sys.Fd, pid: process.Pid) void {
     var line: [32]u8 = undefined;
     var digits: [20]u8 = undefined;
@@ -152,21 +158,34 @@ pub fn announce(control: sys.Fd, pid: process.Pid) void {
     @memcpy(line[4..][0..number.len], number);
     line[4 + number.len] = '\n';
     _ = sys.must(sys.sendAll(control, line[0 .. 5 + number.len]), "tell the machine the pid");
-    awaitGo(control);
 }
 
-fn awaitGo(control: sys.Fd) void {
+/// What the machine says on the control stream: `go` once, and then nothing until its end.
+pub const Machine = struct {
+    heard: [expected.len]u8 = undefined,
+    length: usize = 0,
+
     const expected = "go\n";
-    var answer: [expected.len]u8 = undefined;
-    var length: usize = 0;
-    while (length < expected.len) {
-        var watched = [_]linux.pollfd{.{ .fd = control, .events = linux.POLL.IN, .revents = 0 }};
-        const ready = linux.poll(&watched, watched.len, limits.machine_answer_ms);
-        if (linux.errno(ready) == .INTR) continue;
-        if (sys.must(ready, "poll") == 0) sys.fail("wait for go", "", .TIMEDOUT);
-        const got = sys.must(linux.read(control, answer[length..].ptr, answer.len - length), "wait for go");
-        if (got == 0) sys.fail("wait for go: the machine closed the control stream", "", .CONNRESET);
-        length += got;
+
+    pub const Word = enum { incomplete, go, closed, unknown };
+
+    /// Reads from a stream that is readable.
+    pub fn hear(self: *Machine, control: sys.Fd) Word {
+        if (self.length == expected.len) {
+            var more: [1]u8 = undefined;
+            return if (read(control, &more) == 0) .closed else .unknown;
+        }
+        const got = read(control, self.heard[self.length..]);
+        if (got == 0) return .closed;
+        self.length += got;
+        if (!std.mem.startsWith(u8, expected, self.heard[0..self.length])) return .unknown;
+        return if (self.length == expected.len) .go else .incomplete;
     }
-    if (!std.mem.eql(u8, &answer, expected)) sys.fail("wait for go: another word", "", .PROTO);
-}
+
+    fn read(control: sys.Fd, into: []u8) usize {
+        const rc = linux.read(control, into.ptr, into.len);
+        // A machine that dies with unread bytes resets the stream, which is an end like any other.
+        if (linux.errno(rc) == .CONNRESET) return 0;
+        return sys.must(rc, "read from the control stream");
+    }
+};

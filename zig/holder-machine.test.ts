@@ -30,6 +30,31 @@ describe('the word with the machine', () => {
     expect(await child.line()).toBe('started');
   });
 
+  test.each([
+    ['another word', 'no\n', 'word of the machine: EPROTO'],
+    ['a second go', 'go\ngo\n', 'word of the machine: EPROTO'],
+    ['the end', null, 'the machine closed the control stream: ECONNRESET'],
+  ])('%s in the place of go ends the holder', async (_name, word, message) => {
+    const stub = await machine({ goes: false });
+    const child = spawn({ manifest: scriptManifest({ socket: stub.socket, token, script: 'read -r line' }) });
+    await stub.pid.promise;
+    if (word === null) stub.control?.destroy();
+    else stub.control?.write(word);
+    expect(await child.exited).toBe(126);
+    // Hermes' process may have met its own end on the way.
+    expect(await child.stderr).toEndWith(`confined-exec holder: ${message}\n`);
+  });
+
+  test('a signal before go ends the holder', async () => {
+    const stub = await machine({ goes: false });
+    const child = spawn({ manifest: scriptManifest({ socket: stub.socket, token, script: 'echo started' }) });
+    await stub.pid.promise;
+    child.kill('SIGTERM');
+    await child.exited;
+    expect(child.signal()).toBe('SIGTERM');
+    expect(await child.rest()).toBe('');
+  });
+
   test('the program that cannot be executed is named', async () => {
     const stub = await machine();
     const manifest = scriptManifest({ socket: stub.socket, token, script: 'x' }).replace(

@@ -43,7 +43,8 @@ export function addEventSocket(app: App, context: HttpContext): void {
         place.leave();
         throw new Problem('invalid-request', 'The WebSocket handshake is malformed');
       }
-      return undefined;
+      // Bun has answered; this is for the log and the counts.
+      return new Response(null, { status: 101 });
     },
     {
       query: socketQuery,

@@ -120,6 +120,7 @@ describe('the WebSocket', () => {
     const seqs = client.got.flatMap(({ seq }) => (typeof seq === 'number' ? [seq] : []));
     expect(seqs).toEqual([...new Set(seqs)].sort((one, other) => one - other));
     await Promise.all([client.close(), expert.close()]);
+    expect(gateway.log.join('\n')).toContain('"route":"GET /v1/events","status":101');
   });
 
   test('what was missed comes first, with its text', async () => {

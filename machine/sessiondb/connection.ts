@@ -1,6 +1,7 @@
 /** One Python connection of a holder: its statements, judged, on one Hrana stream of the SessionDB authority. */
 import { type HranaDatabase, HranaError, type HranaStream } from '../agentfs/hrana.ts';
 import type { WireRequest, WireResult, WireStatement, WireStatementResult } from '../agentfs/hrana-wire.ts';
+import { scopeDelegations } from './delegations.ts';
 import { relayError, sqliteError, unanswered } from './errors.ts';
 import {
   type FrameAnswer,
@@ -11,7 +12,8 @@ import {
   wireArguments,
 } from './frames.ts';
 import type { Lineage } from './lineage.ts';
-import { type Argument, type Plan, planOf, scopeDelegations, severalStatements } from './statements.ts';
+import { type Plan, planOf, severalStatements } from './statements.ts';
+import type { Argument } from './writes.ts';
 
 type Step = { readonly stmt: WireStatement; readonly changes: boolean; readonly inserts: boolean };
 /** Ends a request; the statements before it keep their results. */

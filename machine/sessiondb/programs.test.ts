@@ -1,6 +1,6 @@
 /** Programs that start.py lets Hermes start: through the launcher, without private variables, otherwise as ever. */
 import { beforeAll, describe, expect, test } from 'bun:test';
-import { chmodSync, existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { hermesPython, makeHome, startScript } from './testing/hermes.ts';
@@ -18,15 +18,19 @@ name=$1; shift
 exec -a "$name" "$program" "$@"
 `;
 
-async function run(launcher: 'with launcher' | 'without') {
+/** As the build makes it. */
+const confinedExec = join(import.meta.dir, '../../build/assets/confined-exec.bin');
+
+async function run(launcher: 'stand-in' | 'confined-exec' | 'none') {
   const directory = mkdtempSync(join(tmpdir(), 'edge-programs-'));
   makeHome(directory, '');
   const path = join(directory, 'launcher');
-  writeFileSync(path, launcherText);
+  if (launcher === 'confined-exec') copyFileSync(confinedExec, path);
+  else writeFileSync(path, launcherText);
   chmodSync(path, 0o755);
   writeFileSync(join(directory, 'hermes/.env'), '# a comment\nDOTENV=secret\n');
   const child = Bun.spawn(
-    [python!, '-I', join(import.meta.dir, 'testing/programs.py'), startScript, launcher === 'without' ? '-' : path],
+    [python!, '-I', join(import.meta.dir, 'testing/programs.py'), startScript, launcher === 'none' ? '-' : path],
     {
       cwd: join(directory, 'work'),
       env: {
@@ -54,7 +58,7 @@ describe.skipIf(python === null)('programs', () => {
   let direct: Awaited<ReturnType<typeof run>>;
   let confined: Awaited<ReturnType<typeof run>>;
   beforeAll(async () => {
-    [direct, confined] = await Promise.all([run('without'), run('with launcher')]);
+    [direct, confined] = await Promise.all([run('none'), run('stand-in')]);
   }, 90_000);
 
   test('get public variables, and what Hermes set itself, but no private one', () => {
@@ -85,6 +89,14 @@ describe.skipIf(python === null)('programs', () => {
       dumpable: 0,
     });
   });
+
+  test.skipIf(!existsSync(confinedExec))(
+    'and with the confined-exec that was built',
+    async () => {
+      expect((await run('confined-exec')).outcome).toEqual(direct.outcome);
+    },
+    90_000,
+  );
 
   test('all start through it, by the form that confined-exec knows', () => {
     expect(direct.launched).toEqual([]);

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test';
-import { type Plan, planOf, scopeDelegations } from './statements.ts';
+import { scopeDelegations } from './delegations.ts';
+import { type Plan, planOf } from './statements.ts';
 
 const write = (sessions: readonly (number | string)[], more: object = {}): Plan => ({
   kind: 'write',

@@ -4,45 +4,24 @@
  * parameters, or one of the pinned Hermes' own schema statements (`pinned-schema.ts`). Anything else is refused.
  */
 
+import { delegations } from './delegations.ts';
 import type { FrameResult } from './frames.ts';
 import { isPinnedSchema } from './pinned-schema.ts';
 import { nameOf, type Token, tokenize } from './tokens.ts';
-
-/** Which argument of the statement: position from 0, or name without its prefix. */
-export type Argument = number | string;
+import { judgeChange, judgeInsert, type WritePlan } from './writes.ts';
 
 export type Plan =
-  | { readonly kind: 'read'; readonly sql: string; readonly scoped: boolean }
+  | /** `scoped`: it must be limited to the child's own delegations. */
+  | { readonly kind: 'read'; readonly scoped: boolean }
   | { readonly kind: 'transaction' }
   | { readonly kind: 'schema' }
   /** Kept for every stream of this connection. */
   | { readonly kind: 'foreign-keys'; readonly on: boolean }
   /** The authority refuses it, and the answer is known: its journal and its files are not the child's matter. */
   | { readonly kind: 'local'; readonly result: FrameResult }
-  | {
-      readonly kind: 'write';
-      /** True when the statement may bring a session into being. */
-      readonly creates: boolean;
-      /** Arguments that hold the ids of all sessions whose rows it touches. */
-      readonly sessions: readonly Argument[];
-      /** Arguments that become a session's parent. */
-      readonly parents: readonly Argument[];
-      readonly insert: boolean;
-    }
-  /** A write in the table of delegations, limited to the child's own by {@link scopeDelegations}. */
-  | { readonly kind: 'delegation'; readonly parents: readonly Argument[]; readonly insert: boolean }
-  | { readonly kind: 'refused'; readonly reason: string };
+  | WritePlan;
 
 const maxSqlLength = 1024 * 1024;
-const keyColumns: Readonly<Record<string, string>> = {
-  sessions: 'id',
-  messages: 'session_id',
-  session_model_usage: 'session_id',
-  compression_locks: 'session_id',
-};
-const delegations = 'async_delegations';
-const parentColumn = 'parent_session_id';
-
 /** CPython's own words; it raises a ProgrammingError. */
 export const severalStatements = 'You can only execute one statement at a time.';
 
@@ -82,7 +61,8 @@ function judge(sql: string): Plan {
     case 'SELECT':
     case 'VALUES':
     case 'EXPLAIN':
-      return scopedRead(sql, tokens);
+      // Each child restores at its start the delegations that it finds unfinished.
+      return { kind: 'read', scoped: tokens.some((token) => nameOf(token) === delegations) };
     case 'BEGIN':
     case 'COMMIT':
     case 'END':
@@ -100,11 +80,11 @@ function judge(sql: string): Plan {
         ? refuse('WITH before a write')
         : isPinnedSchema(sql)
           ? { kind: 'schema' }
-          : insert(tokens);
+          : judgeInsert(tokens);
     case 'UPDATE':
     case 'DELETE':
       if (first === 'WITH') return refuse('WITH before a write');
-      return isPinnedSchema(sql) ? { kind: 'schema' } : change(tokens);
+      return isPinnedSchema(sql) ? { kind: 'schema' } : judgeChange(tokens);
     default:
       if (/^(?:CREATE VIRTUAL TABLE|DROP TABLE) temp\._hermes_fts5_probe\b/.test(sql))
         // The real table that follows fails with the same message where FTS5 is missing.
@@ -125,204 +105,6 @@ function pragma(tokens: readonly Token[]): Plan {
   if (name === 'journal_mode') return { kind: 'local', result: row(['journal_mode'], ['wal']) };
   if (name === 'wal_checkpoint') return { kind: 'local', result: row(['busy', 'log', 'checkpointed'], [0, 0, 0]) };
   if ((name === 'busy_timeout' || name === 'synchronous') && mark === '=') return { kind: 'local', result: nothing };
-  if (name !== null && askablePragmas.has(name) && mark === '(') return { kind: 'read', sql: '', scoped: false };
+  if (name !== null && askablePragmas.has(name) && mark === '(') return { kind: 'read', scoped: false };
   return refuse(`PRAGMA ${name ?? '?'} cannot be used here`);
-}
-
-/** Position among the arguments of the parameter at `index`; null when it is numbered, which Hermes never does. */
-function argumentAt(tokens: readonly Token[], index: number): Argument | null {
-  const token = tokens[index];
-  if (token?.type !== 'parameter') return null;
-  if (token.value.length > 1) return token.value[0] === '?' ? null : token.value.slice(1);
-  return tokens.slice(0, index).filter(({ type, value }) => type === 'parameter' && value === '?').length;
-}
-
-const isWord = (token: Token | undefined, value: string): boolean => token?.type === 'word' && token.value === value;
-
-function insert(tokens: readonly Token[]): Plan {
-  let at = 1;
-  let replaces = tokens[0]!.value === 'REPLACE';
-  if (isWord(tokens[at], 'OR')) {
-    if (isWord(tokens[at + 1], 'REPLACE')) replaces = true;
-    at += 2;
-  }
-  if (!isWord(tokens[at], 'INTO')) return refuse('an INSERT without INTO');
-  const table = nameOf(tokens[at + 1]) ?? '';
-  const key = table === delegations ? 'delegation_id' : keyColumns[table];
-  if (key === undefined) return refuse(`a write to ${table || 'an unknown table'}`);
-  const columns = list(tokens, at + 2);
-  if (!columns) return refuse(`an INSERT into ${table} without columns`);
-  if (!isWord(tokens[columns.end], 'VALUES')) return refuse(`an INSERT into ${table} without VALUES`);
-  const values = list(tokens, columns.end + 1);
-  if (!values || values.items.length !== columns.items.length || tokens[values.end]?.value === ',')
-    return refuse(`an INSERT into ${table} that is not one row`);
-  const names = columns.items.map(([start]) => nameOf(tokens[start]));
-  const valueFor = (column: string): Argument | null | undefined => {
-    const [start, end] = values.items[names.indexOf(column)] ?? [0, 0];
-    if (end === start) return undefined;
-    return end === start + 1 ? argumentAt(tokens, start) : null;
-  };
-  const parent = valueFor(parentColumn);
-  if (parent === null) return refuse(`an INSERT into ${table} whose parent is not an argument`);
-  const parents = parent === undefined ? [] : [parent];
-  if (table === delegations) return { kind: 'delegation', parents, insert: true };
-  // REPLACE removes whatever row stands in the way, by any unique column.
-  if (replaces) return refuse(`a REPLACE in ${table}`);
-  const session = valueFor(key);
-  if (session === null || session === undefined) return refuse(`an INSERT into ${table} without a session as argument`);
-  const wrong = upsertProblem(tokens, values.end, key);
-  if (wrong) return refuse(`${wrong} in ${table}`);
-  return { kind: 'write', creates: table === 'sessions', sessions: [session], parents, insert: true };
-}
-
-/** What is wrong with the part behind VALUES; null when it touches only the row of the same session. */
-function upsertProblem(tokens: readonly Token[], from: number, key: string): string | null {
-  for (let at = from; at < tokens.length; at++) {
-    if (!isWord(tokens[at], 'CONFLICT')) continue;
-    const target = list(tokens, at + 1);
-    const update = tokens.findIndex((token, index) => index > at && isWord(token, 'UPDATE'));
-    if (update < 0) return null;
-    if (!target?.items.some(([start]) => nameOf(tokens[start]) === key)) return 'an upsert for another column';
-    return assigned(tokens, update, key) === 'bad' ? 'an upsert that moves rows' : null;
-  }
-  return null;
-}
-
-/** The comma-separated items of the parenthesis at `at`, as token ranges. */
-function list(tokens: readonly Token[], at: number): { items: [number, number][]; end: number } | null {
-  const open = tokens[at];
-  if (open?.value !== '(') return null;
-  const items: [number, number][] = [];
-  let start = at + 1;
-  for (let index = at + 1; index < tokens.length; index++) {
-    const { value, depth, type } = tokens[index]!;
-    if (type !== 'mark') continue;
-    if (value === ')' && depth === open.depth) return { items: [...items, [start, index]], end: index + 1 };
-    if (value === ',' && depth === open.depth + 1) {
-      items.push([start, index]);
-      start = index + 1;
-    }
-  }
-  return null;
-}
-
-/**
- * What SET does with the columns that say whose a row is: `bad` when it may change them, otherwise the argument that
- * becomes the parent, or null.
- */
-function assigned(tokens: readonly Token[], from: number, key: string): Argument | 'bad' | null {
-  const set = tokens.findIndex((token, index) => index > from && isWord(token, 'SET') && token.depth === 0);
-  if (set < 0) return 'bad';
-  let parent: Argument | null = null;
-  for (let at = set + 1; at < tokens.length; at++) {
-    const token = tokens[at]!;
-    if (token.depth === 0 && isWord(token, 'WHERE')) break;
-    if (token.depth !== 0 || tokens[at + 1]?.value !== '=') continue;
-    const starts = at === set + 1 || tokens[at - 1]?.value === ',';
-    if (!starts) continue;
-    const column = nameOf(token);
-    // A list of columns, `SET (a, b) = …`, has no name here.
-    if (column === null || column === key) return 'bad';
-    if (column !== parentColumn) continue;
-    let end = at + 2;
-    while (
-      end < tokens.length &&
-      !(tokens[end]!.depth === 0 && (tokens[end]!.value === ',' || isWord(tokens[end], 'WHERE')))
-    )
-      end++;
-    const given = tokens.slice(at + 2, end);
-    if (given.length === 1 && given[0]!.type === 'parameter') parent = argumentAt(tokens, at + 2) ?? 'bad';
-    else if (given.some(({ type, value }) => type === 'parameter' || type === 'text' || value === 'SELECT'))
-      return 'bad';
-  }
-  return tokens[set + 1]?.value === '(' ? 'bad' : parent;
-}
-
-const endsWhere = new Set(['ORDER', 'LIMIT', 'RETURNING']);
-
-function change(tokens: readonly Token[]): Plan {
-  const update = tokens[0]!.value === 'UPDATE';
-  if (!update && !isWord(tokens[1], 'FROM')) return refuse('a DELETE without FROM');
-  const at = update ? 1 : 2;
-  const table = nameOf(tokens[at]) ?? '';
-  if (update && !isWord(tokens[at + 1], 'SET')) return refuse(`an UPDATE of ${table} in an unknown form`);
-  const where = tokens.findIndex((token) => token.depth === 0 && isWord(token, 'WHERE'));
-  if (!update && where !== at + 1) return refuse(`a DELETE from ${table} in an unknown form`);
-  if (where < 0) return refuse(`a write to all rows of ${table}`);
-  if (update && tokens.some((token, index) => index < where && token.depth === 0 && isWord(token, 'FROM')))
-    return refuse(`an UPDATE of ${table} in an unknown form`);
-  if (table === delegations)
-    return update && assigned(tokens, 0, parentColumn) === 'bad'
-      ? refuse(`an UPDATE that moves rows of ${table}`)
-      : { kind: 'delegation', parents: [], insert: false };
-  const key = keyColumns[table];
-  if (key === undefined) return refuse(`a write to ${table || 'an unknown table'}`);
-  const parent = update ? assigned(tokens, 0, key) : null;
-  if (parent === 'bad') return refuse(`an UPDATE that moves rows of ${table}`);
-  const keys = table === 'sessions' && update ? [key, parentColumn] : [key];
-  const sessions = keys.map((column) => keyArguments(tokens, where, column)).find((found) => found !== null);
-  if (!sessions) return refuse(`a write to ${table} that does not name its sessions`);
-  return { kind: 'write', creates: false, sessions, parents: parent === null ? [] : [parent], insert: false };
-}
-
-/** The arguments that the WHERE at `where` demands of `column`; null when a row of another session might match. */
-function keyArguments(tokens: readonly Token[], where: number, column: string): Argument[] | null {
-  let end = tokens.findIndex(
-    (token, index) => index > where && token.depth === 0 && token.type === 'word' && endsWhere.has(token.value),
-  );
-  if (end < 0) end = tokens.length;
-  const clause = tokens.slice(where + 1, end);
-  // With only ANDs at the top, one conjunct holds for every row.
-  if (
-    clause.some(
-      ({ type, value, depth }) => depth === 0 && type === 'word' && /^(OR|BETWEEN|CASE|NOT|COLLATE)$/.test(value),
-    )
-  )
-    return null;
-  for (let at = where + 1; at < end; at++) {
-    const before = tokens[at - 1]!;
-    if (tokens[at]!.depth !== 0 || nameOf(tokens[at]) !== column) continue;
-    if (at > where + 1 && !isWord(before, 'AND')) continue;
-    if (tokens[at + 1]?.value === '=') {
-      const found = argumentAt(tokens, at + 2);
-      if (found !== null && (at + 3 === end || isWord(tokens[at + 3], 'AND'))) return [found];
-    }
-    if (isWord(tokens[at + 1], 'IN')) {
-      const items = list(tokens, at + 2);
-      const found = items?.items.map(([from, to]) => (to === from + 1 ? argumentAt(tokens, from) : null));
-      if (found?.every((argument) => argument !== null) && (items!.end === end || isWord(tokens[items!.end], 'AND')))
-        return found;
-    }
-  }
-  return null;
-}
-
-/** A read of delegations sees the child's own: each child restores at its start what it finds unfinished there. */
-function scopedRead(sql: string, tokens: readonly Token[]): Plan {
-  return { kind: 'read', sql, scoped: tokens.some((token) => nameOf(token) === delegations) };
-}
-
-const quoted = (text: string): string => `'${text.replaceAll("'", "''")}'`;
-
-/**
- * The same statement, limited to delegations of these sessions. Background delegations carry process ids, which mean
- * nothing outside their holder: without this a starting child would declare those of other conversations lost.
- */
-export function scopeDelegations(sql: string, sessions: Iterable<string>): string {
-  const own = `${parentColumn} IN (${[...sessions].map(quoted).join(', ')})`;
-  const tokens = tokenize(sql);
-  const isChange = isWord(tokens[0], 'UPDATE') || isWord(tokens[0], 'DELETE');
-  let out = '';
-  let copied = 0;
-  tokens.forEach((token, index) => {
-    const isTarget = isChange && index === (isWord(tokens[0], 'UPDATE') ? 1 : 2);
-    if (nameOf(token) !== delegations || isTarget) return;
-    if (!isWord(tokens[index - 1], 'FROM') && !isWord(tokens[index - 1], 'JOIN')) return;
-    out += `${sql.slice(copied, token.start)}(SELECT * FROM ${delegations} WHERE ${own})`;
-    copied = token.end;
-  });
-  out += sql.slice(copied);
-  if (!isChange) return out;
-  const where = tokenize(out).find((token) => token.depth === 0 && isWord(token, 'WHERE'))!;
-  return `${out.slice(0, where.end)} (${out.slice(where.end)}) AND ${own}`;
 }

@@ -44,3 +44,9 @@ export const nameOf = (token: Token | undefined): string | null =>
 
 /** One spelling for texts that differ in white space only. */
 export const normalized = (sql: string): string => sql.replace(/\s+/g, ' ').trim().replace(/;$/, '');
+
+export const isWord = (token: Token | undefined, value: string): boolean =>
+  token?.type === 'word' && token.value === value;
+
+/** The column of `sessions` and `async_delegations` that names the session above. */
+export const parentColumn = 'parent_session_id';

@@ -11,7 +11,7 @@ import { nameOf, type Token, tokenize } from './tokens.ts';
 import { judgeChange, judgeInsert, type WritePlan } from './writes.ts';
 
 export type Plan =
-  | /** `scoped`: it must be limited to the child's own delegations. */
+  /** `scoped`: it must be limited to the child's own delegations. */
   | { readonly kind: 'read'; readonly scoped: boolean }
   | { readonly kind: 'transaction' }
   | { readonly kind: 'schema' }

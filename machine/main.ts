@@ -26,7 +26,7 @@ export async function runMachine(_argv: readonly string[]): Promise<number> {
   const stopped = Promise.withResolvers<string>();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stopped.resolve(signal));
   const machine = await startMachine(launch);
-  untilEnd(input).then(() => stopped.resolve('the gateway has gone'));
+  untilEnd(input).then(() => stopped.resolve('its input has ended'));
   const ready: Ready = { ready: true, hermesRunSocket: machine.socket };
   process.stdout.write(`${JSON.stringify(ready)}\n`);
   log(`stopping: ${await stopped.promise}`);

@@ -16,7 +16,7 @@ export interface RequestOptions {
   readonly timeoutMs?: number;
 }
 
-const messageSchema = v.object({ id: v.string(), state: v.string() });
+const messageSchema = v.looseObject({ id: v.string(), state: v.string() });
 const deliveredSchema = v.object({
   message: messageSchema,
   reply: v.object({ locator: v.string(), text: v.string() }),

@@ -13,11 +13,11 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-const start = (): Promise<EmbeddedPostgres> =>
+const start = (readyMs = 60_000): Promise<EmbeddedPostgres> =>
   startEmbeddedPostgres({
     dataDirectory: join(root, 'postgres'),
     socketDirectory: join(root, 'run'),
-    readyMs: 60_000,
+    readyMs,
     onLog: (line) => console.error(line),
   });
 
@@ -55,10 +55,21 @@ test('it ends with its parent, and a successor on the same data waits for that',
   const parent = Bun.spawn([process.execPath, '-e', script], { stdout: 'pipe', stderr: 'inherit' });
   const pid = Number(new TextDecoder().decode((await parent.stdout.getReader().read()).value));
   expect(pid).toBeGreaterThan(1);
+  // Busy or stopped, it does not notice the end of its input.
+  process.kill(pid, 'SIGSTOP');
   parent.kill('SIGKILL');
   const next = await start();
   expect(existsSync(`/proc/${pid}/exe`)).toBe(false);
   await next.stop(10_000);
+}, 120_000);
+
+test('two on the same data never run at the same time', async () => {
+  const first = await start();
+  await expect(start(3_000)).rejects.toThrow('not ready within 3000 ms');
+  const sql = await connect(first.address);
+  await sql`select 1`;
+  await sql.end();
+  await first.stop(10_000);
 }, 120_000);
 
 test('a failed start says why and leaves no process', async () => {

@@ -1,0 +1,113 @@
+/** What happens when the connection breaks in the middle of a write: nothing is lost, nothing is written twice. */
+import { afterAll, beforeAll, expect, test } from 'bun:test';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, connect as dial, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type ConversationId, newConversationId, newMessageId } from '../ids.ts';
+import { installedPostgres, realDatabase, type TestDatabase } from './databases.fixture.ts';
+import { type OpenedGovernance, openGovernance } from './postgres.ts';
+
+const bin = installedPostgres();
+if (bin === null) console.error('SKIPPED: no installed Postgres (apt install postgresql); lost answers are not tested');
+
+type Fault = 'none' | 'cut before the statement' | 'cut before the answer';
+
+/** Between the client and the server, on a unix socket of its own. */
+class FaultyLine {
+  fault: Fault = 'none';
+  readonly directory = mkdtempSync(join(tmpdir(), 'egw-line-'));
+  readonly #server: Server;
+
+  constructor(serverSocket: string) {
+    this.#server = createServer((client) => {
+      const server = dial(serverSocket);
+      const cut = (...ends: Socket[]) => {
+        this.fault = 'none';
+        for (const end of ends) end.destroy();
+      };
+      client.on('data', (bytes) => {
+        if (this.fault === 'cut before the statement') cut(client, server);
+        else server.write(bytes);
+      });
+      server.on('data', (bytes) => {
+        // The answer is here, so the statement has been committed.
+        if (this.fault === 'cut before the answer') cut(client, server);
+        else client.write(bytes);
+      });
+      for (const [one, other] of [
+        [client, server],
+        [server, client],
+      ] as const) {
+        one.on('close', () => other.destroy());
+        one.on('error', () => other.destroy());
+      }
+    });
+  }
+  listen(): Promise<void> {
+    return new Promise((resolve) => this.#server.listen(join(this.directory, '.s.PGSQL.5432'), resolve));
+  }
+  close(): void {
+    this.#server.close();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+let database: TestDatabase;
+let line: FaultyLine;
+let governance: OpenedGovernance;
+let conversation: ConversationId;
+
+beforeAll(async () => {
+  if (bin === null) return;
+  database = await realDatabase(bin);
+  if (database.address.kind !== 'url') throw new Error('a real server has a URL');
+  const directory = new URL(database.address.url).searchParams.get('host')!;
+  line = new FaultyLine(join(directory, '.s.PGSQL.5432'));
+  await line.listen();
+  const address = { kind: 'socket', directory: line.directory } as const;
+  governance = await openGovernance({ database: address, organizationName: 'O', failedProseDays: 7 });
+  const specialist = await governance.createSpecialist('Eleanora', '');
+  conversation = (await governance.createConversation(newConversationId(), specialist.id)).id;
+  // Once, so that the statements are prepared: from then on each is one exchange.
+  const prepared = await accept();
+  if (prepared.outcome === 'accepted') await governance.cancel(prepared.message.id, null);
+}, 60_000);
+afterAll(async () => {
+  if (bin === null) return;
+  await governance.close();
+  line.close();
+  await database.stop();
+});
+
+const accept = () =>
+  governance.accept({ id: newMessageId(), conversation, blocks: [], digest: 'a'.repeat(64), key: null });
+
+test.skipIf(bin === null)('a statement whose answer was lost counts as done, once', async () => {
+  const seq = governance.lastSeq();
+  line.fault = 'cut before the answer';
+  const acceptance = await accept();
+  expect(line.fault).toBe('none');
+  if (acceptance.outcome !== 'accepted') throw new Error(acceptance.outcome);
+  expect(acceptance.event.seq).toBe(seq + 1);
+  expect((await governance.eventsAfter(seq, 10)).events).toEqual([acceptance.event]);
+  expect(await governance.findMessage(conversation, acceptance.message.id)).toEqual(acceptance.message);
+
+  line.fault = 'cut before the answer';
+  const started = await governance.cancel(acceptance.message.id, null);
+  expect(started).toMatchObject({ seq: seq + 2, conversation, type: 'turn.cancelled' });
+  expect((await governance.eventsAfter(seq + 1, 10)).events).toEqual([started]);
+});
+
+test.skipIf(bin === null)(
+  'a statement that was lost on its way is an error, and its number is used by the next',
+  async () => {
+    const seq = governance.lastSeq();
+    line.fault = 'cut before the statement';
+    await expect(accept()).rejects.toThrow();
+    expect(governance.lastSeq()).toBe(seq);
+    const next = await accept();
+    expect(next).toMatchObject({ outcome: 'accepted', event: { seq: seq + 1 } });
+    expect((await governance.eventsAfter(seq, 10)).events).toHaveLength(1);
+  },
+);

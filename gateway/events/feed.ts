@@ -70,8 +70,7 @@ export class Feed {
   }
 
   /** Goes live at once, or after replaying what came after `after`. */
-  start(after: number | null): void {
-    if (after === null) return;
+  start(after: number): void {
     if (after > Math.max(this.#log.lastSeq(), this.#bus.position)) {
       // A number of another log: whatever the client knows, it is not this conversation's past.
       this.#connection.send(resyncFrame(this.#conversation, this.#position));

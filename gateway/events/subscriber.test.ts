@@ -103,7 +103,7 @@ function world(options: { role?: Role; limits?: Partial<SubscriberLimits>; oldes
         return seq ?? (type === 'session.update' ? update.content.text : (text ?? type));
       }),
     subscribe: (conversation: ConversationId, after: number | null) =>
-      subscriber.subscribe(conversation, after, () => {}),
+      subscriber.subscribe(conversation, after ?? bus.position, () => {}),
   };
 }
 
@@ -162,7 +162,7 @@ describe('a subscriber', () => {
   test('reads one text for all of its connections', async () => {
     const { happen, subscribe, parts, sink, sent, state } = world();
     subscribe(a, null);
-    new Subscriber(parts, 'client', sink).subscribe(a, null, () => {});
+    new Subscriber(parts, 'client', sink).subscribe(a, 0, () => {});
     happen(a, 'loc');
     await settle();
     expect(sent()).toEqual([1, 1]);

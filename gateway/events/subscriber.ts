@@ -65,17 +65,17 @@ export class Subscriber {
   }
 
   /**
-   * Adds a conversation, or starts it again from `after`; null means from now on. `announce` gets the number from which
-   * it goes on, before anything of the conversation is sent. False when there are too many.
+   * Adds a conversation, or starts it again: what came after `after`, then what happens now. `announce` is called before
+   * anything of the conversation is sent. False when there are too many.
    */
-  subscribe(conversation: ConversationId, after: number | null, announce: (seq: number) => void): boolean {
+  subscribe(conversation: ConversationId, after: number, announce: () => void): boolean {
     if (!this.#open) return true;
     const existing = this.#feeds.get(conversation);
     if (existing === undefined && this.#feeds.size >= this.#parts.limits.conversations) return false;
     existing?.close();
     const feed = new Feed(conversation, this.#parts, updateViewOf(this.#role), this.#parts.limits, this.#connection);
     this.#feeds.set(conversation, feed);
-    announce(after ?? this.#parts.bus.position);
+    announce();
     feed.start(after);
     return true;
   }

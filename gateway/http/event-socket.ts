@@ -150,7 +150,7 @@ class SocketSession {
 
   #receive(message: string | Buffer): void {
     if (this.#ended !== null) return;
-    const receivedAt = performance.now();
+    const received = { at: performance.now(), position: this.#context.bus.position };
     let frame: ClientFrame | null = null;
     try {
       frame = readFrame(message);
@@ -170,7 +170,7 @@ class SocketSession {
     const { id } = frame;
     const current = frame;
     this.#work = this.#work
-      .then(() => this.#handle(current, receivedAt))
+      .then(() => this.#handle(current, received))
       // Answered to the client; the next frame is independent of it.
       .catch((error: unknown) => this.#refuse(error, id))
       .finally(() => {
@@ -178,7 +178,7 @@ class SocketSession {
       });
   }
 
-  async #handle(frame: ClientFrame, receivedAt: number): Promise<void> {
+  async #handle(frame: ClientFrame, received: { at: number; position: number }): Promise<void> {
     if (this.#ended !== null) return;
     const parsed = v.safeParse(conversationIdSchema, frame.conversation);
     if (!parsed.success) throw notFound('conversation');
@@ -192,14 +192,16 @@ class SocketSession {
         return;
       case 'subscribe': {
         const conversation = (await findConversation(this.#context.governance, parsed.output)).id;
-        const added = this.#subscriber?.subscribe(conversation, frame.after ?? this.#after, (after) =>
+        // From now on means from the moment the frame came, not from when the conversation had been looked up.
+        const after = frame.after ?? this.#after ?? received.position;
+        const added = this.#subscriber?.subscribe(conversation, after, () =>
           answer('subscribed', { conversation, after }),
         );
         if (added === false) throw new Problem('too-many-requests', 'Too many conversations on one connection');
         return;
       }
       case 'message.send': {
-        const message = await this.#send(frame, parsed.output, receivedAt);
+        const message = await this.#send(frame, parsed.output, received.at);
         answer('message.sent', { message: showMessage(message) });
       }
     }

@@ -15,9 +15,10 @@ export function addEventStream(app: App, context: HttpContext): void {
     '/v1/conversations/:conversation/events',
     async ({ params, query, request, call }) => {
       const caller = callerOf(call);
+      const now = context.bus.position;
       const conversation = await findConversation(context.governance, params.conversation);
       // A client that reconnects by itself repeats its first URL and says in the header how far it got.
-      const after = lastEventId(request.headers.get('last-event-id')) ?? query.after ?? null;
+      const after = lastEventId(request.headers.get('last-event-id')) ?? query.after ?? now;
       const place = context.connections.reserve(caller);
       // Bun would end it as silent, and does not take bytes sent for a sign of life. A peer that is gone without a word is
       // found by TCP, which gets no answer to the comments.

@@ -341,7 +341,7 @@ class RemoteConnection:
         if self._closed:
             raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
 
-    def _run(self, cursor, sql, sets):
+    def _run(self, result, sql, sets):
         """Runs `sql` once for each set of parameters, now or with the next request."""
         with self._lock:
             self._check()
@@ -362,12 +362,12 @@ class RemoteConnection:
                     self._add(json.dumps([f"BEGIN {self.isolation_level}".strip()]).encode(), None)
                 later = self.in_transaction and not _RETURNING.search(sql)
                 for parameters in sets:
-                    self._add(_statement(sql, parameters), cursor)
+                    self._add(_statement(sql, parameters), result)
                 if not later:
                     self._flush()
                 return
             for parameters in sets:
-                self._add(_statement(sql, parameters), cursor)
+                self._add(_statement(sql, parameters), result)
             self._flush()
 
     def _script(self, script):
@@ -379,15 +379,15 @@ class RemoteConnection:
                 raise sqlite3.OperationalError("attempt to write a readonly database")
             self._send(b'"s":' + json.dumps(script, ensure_ascii=False).encode())
 
-    def _add(self, statement, cursor):
+    def _add(self, statement, result):
         if self._pending and (
             len(self._pending) >= MAX_PENDING_STATEMENTS or self._pending_bytes + len(statement) > MAX_PENDING_BYTES
         ):
             self._flush()
-        self._pending.append((statement, cursor))
+        self._pending.append((statement, result))
         self._pending_bytes += len(statement)
-        if cursor is not None:
-            cursor._promise()
+        if result is not None:
+            result.waiting += 1
 
     def _finish(self, statement):
         if self._begun and not self._open and len(self._pending) == 1:
@@ -397,9 +397,9 @@ class RemoteConnection:
             self._flush()
 
     def _drop(self, error):
-        for _, cursor in self._take():
-            if cursor is not None:
-                cursor._fail(error)
+        for _, result in self._take():
+            if result is not None:
+                result.fail(error)
 
     def _take(self):
         pending, self._pending = self._pending, []
@@ -419,9 +419,9 @@ class RemoteConnection:
             if "e" in answer:
                 raise _error(answer["e"])
         except BaseException as error:
-            for _, cursor in statements[done:]:
-                if cursor is not None:
-                    cursor._fail(error)
+            for _, result in statements[done:]:
+                if result is not None:
+                    result.fail(error)
             raise
 
     def _send(self, content, statements=()):
@@ -434,10 +434,10 @@ class RemoteConnection:
             self._open = False
             raise
         self._open = not answer["a"]
-        for (_, cursor), result in zip(statements, answer["r"]):
-            self._changes += result["n"]
-            if cursor is not None:
-                cursor._fulfil(result)
+        for (_, result), done in zip(statements, answer["r"]):
+            self._changes += done["n"]
+            if result is not None:
+                result.fulfil(done)
         if not statements and "e" in answer:
             raise _error(answer["e"])
         return answer
@@ -469,97 +469,104 @@ def _row_template(names):
     return template
 
 
+class _Result:
+    """What one execute() brings, now or later."""
+
+    __slots__ = ("waiting", "error", "names", "rows", "at", "rowcount", "rowid", "before")
+
+    def __init__(self, before=None):
+        self.waiting = 0  # Statements that have not been answered.
+        self.error = None
+        self.names = None
+        self.rows = ()
+        self.at = 0
+        self.rowcount = -1
+        self.rowid = None
+        # The result whose rowid stays in force until this one has its own.
+        self.before = before.before if before is not None and not before.waiting and before.rowid is None else before
+
+    def fail(self, error):
+        self.waiting -= 1
+        self.error = error
+
+    def fulfil(self, answer):
+        self.waiting -= 1
+        if "c" in answer:
+            self.names = tuple(answer["c"])
+            self.rows = answer["d"]
+        if answer["w"]:
+            self.rowcount = max(self.rowcount, 0) + answer["n"]
+        if "l" in answer:
+            self.rowid = int(answer["l"])
+        if self.rowid is not None:
+            self.before = None
+
+
 class RemoteCursor:
     arraysize = 1
 
     def __init__(self, connection):
         self.connection = connection
         self.row_factory = connection.row_factory
-        self._reset()
-        self._lastrowid = None
-
-    def _reset(self):
-        self._waiting = 0
-        self._error = None
-        self._names = None
-        self._rows = ()
-        self._at = 0
-        self._rowcount = -1
+        self._result = _Result()
 
     def execute(self, sql, parameters=()):
-        self._reset()
-        self.connection._run(self, sql, (parameters,))
+        self._result = _Result(self._result)
+        self.connection._run(self._result, sql, (parameters,))
         return self
 
     def executemany(self, sql, parameters):
-        self._reset()
         if _FIRST_WORD.match(sql).group(1).upper() not in _CHANGES:
             raise sqlite3.ProgrammingError("executemany() can only execute DML statements.")
-        last = self._lastrowid
-        self.connection._run(self, sql, list(parameters))
-        self._resolve()
-        self._lastrowid = last
-        self._rowcount = max(self._rowcount, 0)
+        before = self._result
+        self._result = _Result()
+        self.connection._run(self._result, sql, list(parameters))
+        result = self._resolved()
+        result.rowcount = max(result.rowcount, 0)
+        result.rowid, result.before = None, before
         return self
 
     def executescript(self, script):
-        self._reset()
+        self._result = _Result(self._result)
         self.connection._script(script)
         return self
 
-    # Called by the connection.
-
-    def _promise(self):
-        self._waiting += 1
-
-    def _fail(self, error):
-        self._waiting -= 1
-        self._error = error
-
-    def _fulfil(self, result):
-        self._waiting -= 1
-        if "c" in result:
-            self._names = tuple(result["c"])
-            self._rows = result["d"]
-            self._at = 0
-        if result["w"]:
-            self._rowcount = max(self._rowcount, 0) + result["n"]
-        if "l" in result:
-            self._lastrowid = int(result["l"])
-
-    def _resolve(self):
-        if self._waiting:
+    def _resolved(self):
+        result = self._result
+        if result.waiting:
             with self.connection._lock:
                 self.connection._flush()
-        if self._error is not None:
-            raise self._error
+        if result.error is not None:
+            raise result.error
+        return result
 
     @property
     def description(self):
-        self._resolve()
-        return tuple((name,) + (None,) * 6 for name in self._names) if self._names else None
+        names = self._resolved().names
+        return tuple((name,) + (None,) * 6 for name in names) if names else None
 
     @property
     def rowcount(self):
-        self._resolve()
-        return self._rowcount
+        return self._resolved().rowcount
 
     @property
     def lastrowid(self):
-        self._resolve()
-        return self._lastrowid
+        result = self._resolved()
+        while result is not None and result.rowid is None:
+            result = result.before
+        return None if result is None else result.rowid
 
     def fetchone(self):
-        self._resolve()
-        if self._at >= len(self._rows):
+        result = self._resolved()
+        if result.at >= len(result.rows):
             return None
-        values = tuple(_decode(value) for value in self._rows[self._at])
-        self._at += 1
+        values = tuple(_decode(value) for value in result.rows[result.at])
+        result.at += 1
         factory = self.row_factory
         if factory is None:
             return values
         if isinstance(factory, type) and issubclass(factory, sqlite3.Row):
-            return factory(_row_template(self._names), values)
+            return factory(_row_template(result.names), values)
         return factory(self, values)
 
     def fetchmany(self, size=None):
@@ -582,7 +589,7 @@ class RemoteCursor:
         return row
 
     def close(self):
-        self._rows = ()
+        self._result = _Result()
 
     def setinputsizes(self, sizes):
         """Does nothing, as in sqlite3."""

@@ -143,6 +143,21 @@ def connection(path, isolation_level):
     say(lambda: c.execute("SELECT count(*), sum(timestamp) FROM messages WHERE session_id = ?", (mine,)).fetchall())
     cursor = c.execute("SELECT content FROM messages WHERE session_id = ? AND content IS NOT NULL ORDER BY id", (mine,))
     say(lambda: [cursor.fetchone(), cursor.fetchmany(2), len(cursor.fetchall()), cursor.fetchone()])
+
+    def reused():
+        one = c.cursor()
+        one.execute("BEGIN")
+        one.execute(many, (mine, "user", "reused", 1))
+        one.execute("UPDATE messages SET content = 'changed' WHERE session_id = ?", (mine,))
+        first = [one.rowcount, one.lastrowid is not None, one.description, one.fetchall()]
+        kept = one.lastrowid
+        one.execute("SELECT max(id) = ? FROM messages", (kept,))
+        second = [one.rowcount, one.fetchall()]
+        one.execute(mark, ("x", mine))
+        one.execute("ROLLBACK")
+        return [first, second, c.in_transaction, one.execute(mark, ("y", "nobody")).rowcount, c.rollback()]
+
+    say(reused)
     say(lambda: c.execute("DELETE FROM messages WHERE session_id = ?", (mine,)).rowcount)
     say(lambda: c.commit())
     say(lambda: c.close())

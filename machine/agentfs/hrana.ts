@@ -380,7 +380,11 @@ function refuse(status: number, text: string): never {
   const code = typeof parsed?.code === 'string' ? parsed.code : `HTTP_${status}`;
   if (status === 401 || status === 403) throw new HranaError('unauthorized', code, 'the database refused the token');
   if (status === 413) throw new HranaError('too-large', code, message);
-  if (/STREAM_EXPIRED|BATON/.test(code) || /stream not found/i.test(message))
+  // sqld and Turso Cloud tell this in words only, and not always in JSON.
+  if (
+    /STREAM_EXPIRED|BATON/.test(code) ||
+    (status < 500 && /invalid baton|stream not found|stream.*expired/i.test(text))
+  )
     throw new HranaError('stream-expired', code, message);
   if (status === 502 || status === 503 || status === 504) throw new HranaError('unreachable', code, message);
   throw new HranaError('protocol', code, message);

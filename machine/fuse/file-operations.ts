@@ -43,7 +43,11 @@ export const create: Operation = async (context, request, node) => {
     const existing = isThere ? await names.lookup(place.parent, place.name) : null;
     if (!existing || isDirectory(existing.mode)) throw error;
     const opened = await names.open(existing.ino);
-    return flags & truncateFlag ? context.files.data.truncate(existing.ino, 0) : opened;
+    if ((flags & truncateFlag) === 0) return opened;
+    return context.files.data.truncate(existing.ino, 0).catch(async (failure: unknown) => {
+      await names.close(existing.ino);
+      throw failure;
+    });
   });
   const { bytes, view } = replyFor(request.header.unique, entryBytes + 16);
   writeEntry(view, replyHeaderBytes, context.entry(zone, inode));

@@ -4,13 +4,12 @@
  */
 import { errnoNumbers, FileError } from '../agentfs/errors.ts';
 import { type HolderView, type ViewNode, zoneRules } from '../agentfs/views.ts';
-import { decodeLookup, MountContext, type Operation } from './context.ts';
-import * as files from './file-operations.ts';
+import { type Answer, decodeLookup, MountContext } from './context.ts';
+import { opensToWrite } from './file-operations.ts';
 import { FrameDecoder } from './frames.ts';
 import type { Gate, Question } from './gate.ts';
-import { init } from './init.ts';
-import * as names from './name-operations.ts';
 import { nodeOfNumber } from './nodes.ts';
+import { operations, touchesNothing } from './operations.ts';
 import { errorReply, notification, notifyCodes, opcodes, Request, replyHeaderBytes } from './wire.ts';
 
 /** The byte stream to the mount, after its hello. */
@@ -38,56 +37,6 @@ const maxRequestBytes = 32 * 1024 * 1024;
 /** Notifications at once; the relay's queue of them is bounded. */
 const maxInvalidations = 1_000;
 
-const operations = new Map<number, Operation>([
-  [opcodes.init, init],
-  [opcodes.lookup, names.lookup],
-  [opcodes.getattr, names.getattr],
-  [opcodes.setattr, names.setattr],
-  [opcodes.readlink, names.readlink],
-  [opcodes.symlink, names.symlink],
-  [opcodes.mknod, names.mknod],
-  [opcodes.mkdir, names.mkdir],
-  [opcodes.unlink, names.unlink],
-  [opcodes.rmdir, names.rmdir],
-  [opcodes.rename, names.rename],
-  [opcodes.rename2, names.rename2],
-  [opcodes.link, names.link],
-  [opcodes.access, names.access],
-  [opcodes.statfs, names.statfs],
-  [opcodes.open, files.open],
-  [opcodes.create, files.create],
-  [opcodes.read, files.read],
-  [opcodes.write, files.write],
-  [opcodes.flush, files.flush],
-  [opcodes.fsync, files.fsync],
-  [opcodes.release, files.release],
-  [opcodes.fallocate, files.fallocate],
-  [opcodes.opendir, files.opendir],
-  [opcodes.readdir, files.readdir],
-  [opcodes.readdirplus, files.readdirplus],
-  [opcodes.releasedir, files.releasedir],
-  [opcodes.fsyncdir, files.fsyncdir],
-  [opcodes.syncfs, files.fsyncdir],
-  [opcodes.destroy, (_context, request) => errorReply(request.header.unique, 0)],
-  // No node is remembered, and every operation is short: there is nothing to forget and nothing to interrupt.
-  [opcodes.forget, () => null],
-  [opcodes.batchForget, () => null],
-  [opcodes.interrupt, () => null],
-  [opcodes.notifyReply, () => null],
-]);
-/** Neither reads nor changes a shared part. */
-const touchesNothing = new Set<number>([
-  opcodes.forget,
-  opcodes.batchForget,
-  opcodes.interrupt,
-  opcodes.notifyReply,
-  opcodes.release,
-  opcodes.releasedir,
-  opcodes.statfs,
-  opcodes.destroy,
-  opcodes.init,
-]);
-
 export interface FuseSessionOptions {
   readonly view: HolderView;
   readonly gate: Gate;
@@ -108,9 +57,15 @@ export class FuseSession {
   #requestBytes = 0;
   #paused = false;
   #closed = false;
-  readonly ended: Promise<void>;
-  #end: () => void = () => undefined;
+  readonly #closing = Promise.withResolvers<void>();
+  readonly #drained = Promise.withResolvers<void>();
+  readonly #ended = Promise.withResolvers<void>();
   readonly #leave: () => void;
+
+  /** Resolves when the stream has ended and nothing of the mount is open. */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
+  }
 
   /** Starts to serve the stream. */
   constructor(options: FuseSessionOptions) {
@@ -119,9 +74,6 @@ export class FuseSession {
     this.#boundary = options.boundary;
     this.#stream = options.stream;
     this.#log = options.log ?? ((text) => console.error(text));
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.ended = promise;
-    this.#end = resolve;
     this.#leave = this.#boundary.onStale((why) => this.forgetCaches(why));
     this.#stream.onData((bytes) => this.#receive(bytes));
     this.#stream.onClose(() => void this.#finish());
@@ -179,7 +131,7 @@ export class FuseSession {
     }
   }
 
-  #answer(request: Request): Uint8Array | null | Promise<Uint8Array | null> {
+  #answer(request: Request): Answer | Promise<Answer> {
     const { opcode, unique } = request.header;
     try {
       const operation = operations.get(opcode);
@@ -193,11 +145,17 @@ export class FuseSession {
       if (!this.#gate.allows(this.#question(request, node))) return errorReply(unique, errnoNumbers.EACCES);
       const wait =
         zoneRules[node.zone].shared && this.#gate.armed && !touchesNothing.has(opcode) ? this.#boundary.touch() : null;
-      if (wait) return wait.then(() => operation(this.#context, request, node));
+      if (wait) return this.#after(wait, () => operation(this.#context, request, node));
       return operation(this.#context, request, node);
     } catch (error) {
       return this.#failure(request, error);
     }
+  }
+
+  /** What the wait delays; nothing when the session ended meanwhile. */
+  async #after(wait: Promise<void>, answer: () => Answer | Promise<Answer>): Promise<Answer> {
+    await Promise.race([wait, this.#closing.promise]);
+    return this.#closed ? null : answer();
   }
 
   #question(request: Request, node: ViewNode): Question {
@@ -208,12 +166,12 @@ export class FuseSession {
       const child = view.child(node, decodeLookup(request.text(0)));
       return { ...question, leadsTo: child?.kind === 'fixed' ? child.node.zone : null };
     }
-    if (opcode === opcodes.open) return { ...question, opensToWrite: files.opensToWrite(request.u32(0)) };
+    if (opcode === opcodes.open) return { ...question, opensToWrite: opensToWrite(request.u32(0)) };
     if (opcode === opcodes.write) return { ...question, writesBack: (request.u32(20) & 1) !== 0 };
     return question;
   }
 
-  #failure(request: Request, error: unknown): Uint8Array | null {
+  #failure(request: Request, error: unknown): Uint8Array {
     const { opcode, unique } = request.header;
     if (error instanceof FileError) return errorReply(unique, errnoNumbers[error.errno]);
     this.#log(
@@ -222,10 +180,11 @@ export class FuseSession {
     return errorReply(unique, errnoNumbers.EIO);
   }
 
-  #settle(request: Request, answer: Uint8Array | null): void {
+  #settle(request: Request, answer: Answer): void {
     const done = () => {
       this.#requests -= 1;
       this.#requestBytes -= request.header.length;
+      if (this.#closed && this.#requests === 0) this.#drained.resolve();
       this.#letOn();
     };
     if (answer && !this.#closed) this.#stream.write(answer).then(done, done);
@@ -254,6 +213,9 @@ export class FuseSession {
     if (this.#closed) return;
     this.#closed = true;
     this.#leave();
+    this.#closing.resolve();
+    // What is under way may still open or write something.
+    if (this.#requests > 0) await this.#drained.promise;
     const handles = [...this.#context.handles.values()];
     this.#context.handles.clear();
     const { data, names: namespace } = this.#context.files;
@@ -263,7 +225,7 @@ export class FuseSession {
     } catch (error) {
       this.#log(`fuse ${this.#context.view.conversation}: closing: ${error}`);
     } finally {
-      this.#end();
+      this.#ended.resolve();
     }
   }
 }

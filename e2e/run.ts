@@ -2,7 +2,7 @@
  * `bun run test`: sets everything up, builds, checks and tests, and ends with the one line `N passed, N failed`.
  * Options: `--long` adds the long suites; other words choose the test files whose path contains one of them.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { PrerequisiteError, requirePrerequisites } from '../bunfs-assets/make/prerequisites.ts';
 import { toolsPython } from '../bunfs-assets/make/python-tools.ts';
@@ -50,13 +50,13 @@ async function runTests(name: string, files: readonly string[]): Promise<Counts>
   if (files.length === 0) return noCounts;
   console.log(`\n== ${name}`);
   const report = join(reports, `${name.replaceAll(/[^a-z0-9.]+/gi, '-')}.xml`);
-  await Bun.file(report)
-    .delete()
-    .catch(() => {}); // there is none in a fresh clone
+  mkdirSync(reports, { recursive: true });
+  rmSync(report, { force: true });
   const flags = ['--reporter=junit', `--reporter-outfile=${report}`, `--timeout=${perTestTimeoutMs}`];
   const good = await succeeds([bun, 'test', ...flags, ...files.map((file) => `./${file}`)]);
-  const counts = (await Bun.file(report).exists()) ? countJunit(await Bun.file(report).text()) : noCounts;
-  // An error outside every test, or a crash of the runner, shows in the exit code alone.
+  if (!(await Bun.file(report).exists())) return crashed(`${name}: no report`);
+  const counts = countJunit(await Bun.file(report).text());
+  // An error outside every test shows in the exit code alone.
   return good || counts.failed > 0 ? counts : sum([counts, crashed(name)]);
 }
 

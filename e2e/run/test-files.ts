@@ -7,7 +7,7 @@ export interface TestFiles {
   readonly endToEnd: readonly string[];
 }
 
-const unitFolders = ['gateway', 'machine', 'hermes-run', 'bunfs-assets', 'zig', 'e2e/run', 'e2e/harness'];
+const unitFolders = ['gateway', 'machine', 'hermes-run', 'bunfs-assets', 'zig', 'e2e/run', 'e2e/harness', 'e2e/bench'];
 
 function below(root: string, folder: string, pattern: string): string[] {
   const directory = join(root, folder);

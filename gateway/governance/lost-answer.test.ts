@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type ConversationId, newConversationId, newMessageId } from '../ids.ts';
 import { installedPostgres, realDatabase, type TestDatabase } from './databases.fixture.ts';
+import type { Acceptance } from './governance.ts';
 import { type OpenedGovernance, openGovernance } from './postgres.ts';
 
 const bin = installedPostgres();
@@ -69,9 +70,7 @@ beforeAll(async () => {
   governance = await openGovernance({ database: address, organizationName: 'O', failedProseDays: 7 });
   const specialist = await governance.createSpecialist('Eleanora', '');
   conversation = (await governance.createConversation(newConversationId(), specialist.id)).id;
-  // Once, so that the statements are prepared: from then on each is one exchange.
-  const prepared = await accept();
-  if (prepared.outcome === 'accepted') await governance.cancel(prepared.message.id, null);
+  await prepare();
 }, 60_000);
 afterAll(async () => {
   if (bin === null) return;
@@ -83,20 +82,32 @@ afterAll(async () => {
 const accept = () =>
   governance.accept({ id: newMessageId(), conversation, blocks: [], digest: 'a'.repeat(64), key: null });
 
+/** Each connection prepares a statement at its first use; from then on it is one exchange. */
+async function prepare(): Promise<void> {
+  const { message } = accepted(await accept());
+  await governance.cancel(message.id, null);
+}
+function accepted(acceptance: Acceptance) {
+  if (acceptance.outcome !== 'accepted') throw new Error(acceptance.outcome);
+  return acceptance;
+}
+
 test.skipIf(bin === null)('a statement whose answer was lost counts as done, once', async () => {
   const seq = governance.lastSeq();
   line.fault = 'cut before the answer';
-  const acceptance = await accept();
+  const acceptance = accepted(await accept());
   expect(line.fault).toBe('none');
-  if (acceptance.outcome !== 'accepted') throw new Error(acceptance.outcome);
   expect(acceptance.event.seq).toBe(seq + 1);
   expect((await governance.eventsAfter(seq, 10)).events).toEqual([acceptance.event]);
   expect(await governance.findMessage(conversation, acceptance.message.id)).toEqual(acceptance.message);
 
+  await prepare();
+  const before = governance.lastSeq();
   line.fault = 'cut before the answer';
-  const started = await governance.cancel(acceptance.message.id, null);
-  expect(started).toMatchObject({ seq: seq + 2, conversation, type: 'turn.cancelled' });
-  expect((await governance.eventsAfter(seq + 1, 10)).events).toEqual([started]);
+  const cancelled = await governance.cancel(acceptance.message.id, null);
+  expect(line.fault).toBe('none');
+  expect(cancelled).toMatchObject({ seq: before + 1, conversation, type: 'turn.cancelled' });
+  expect((await governance.eventsAfter(before, 10)).events).toEqual([cancelled]);
 });
 
 test.skipIf(bin === null)(

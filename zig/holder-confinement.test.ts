@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { readFileSync } from 'node:fs';
-import { descendants, holderTests, hostUid, statusField } from './holder.fixture.ts';
+import { callCommand, descendants, holderTests, hostUid, statusField } from './holder.fixture.ts';
 
 const { hold, output } = holderTests();
 
@@ -36,7 +36,15 @@ describe('what Hermes may not do', () => {
     ['mount', 'mount -t tmpfs x /tmp', /permission denied|not permitted|must be superuser/i],
     ['unshare', 'unshare -U true', /Operation not permitted/],
     ['nsenter', 'nsenter -t 1 -m true', /Permission denied|not permitted/],
-    ['ptrace', 'strace -p 1', /Operation not permitted/],
+    ['ptrace', callCommand('ptrace'), /Operation not permitted/],
+    ['io_uring', callCommand('io_uring_setup'), /Operation not permitted/],
+    ['bpf', callCommand('bpf'), /Operation not permitted/],
+    ['a call of the future', callCommand('unknown'), /Function not implemented/],
+    [
+      'another socket family',
+      "perl -MSocket -e 'socket(my $s, 38, SOCK_STREAM, 0) or print $!'",
+      /Address family not supported/,
+    ],
     ['proc sys', 'echo x > /proc/sys/kernel/core_pattern', /Read-only file system/],
     ['init memory', 'cat /proc/1/environ', /Permission denied/],
     ['init root', 'ls /proc/1/root/', /Permission denied/],

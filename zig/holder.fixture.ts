@@ -94,6 +94,7 @@ export interface Child {
   readonly rest: () => Promise<string>;
   readonly stderr: Promise<string>;
   readonly kill: (signal: NodeJS.Signals) => void;
+  readonly write: (text: string) => void;
   readonly closeInput: () => void;
   /** The other end of the machine channel: a descriptor. */
   readonly channel: number;
@@ -149,6 +150,10 @@ function watch(child: Bun.Subprocess<'pipe', 'pipe', 'pipe'>): Omit<Child, 'chan
     },
     stderr: new Response(child.stderr).text(),
     kill: (signal) => child.kill(signal),
+    write: (text) => {
+      child.stdin.write(text);
+      child.stdin.flush();
+    },
     closeInput: () => void child.stdin.end(),
   };
 }
@@ -273,4 +278,16 @@ export function holderTests(): HolderTests {
     },
   };
   return tests;
+}
+
+/** Numbers of system calls that no ordinary program makes. */
+const callNumbers = {
+  x64: { ptrace: 101, reboot: 169, bpf: 321, io_uring_setup: 425, unknown: 999 },
+  arm64: { ptrace: 117, reboot: 142, bpf: 280, io_uring_setup: 425, unknown: 999 },
+} as const;
+
+/** A command that makes a system call with zeros and prints why it was refused. */
+export function callCommand(name: keyof (typeof callNumbers)['x64']): string {
+  const number = callNumbers[process.arch === 'arm64' ? 'arm64' : 'x64'][name];
+  return `perl -e 'syscall(${number}, 0, 0, 0, 0) < 0 ? print "$!\\n" : print "done\\n"'`;
 }

@@ -99,6 +99,17 @@ describe('the file system', () => {
     expect(await child.exited).toBe(0);
   });
 
+  test.each([-1n, 0n])('an inode may be invalidated from %d on, also an unknown one', async (offset) => {
+    const { stub, child } = await hold('cat /workspace/hello.txt; read -r l; cat /workspace/hello.txt; read -r l');
+    expect(await child.line()).toBe('hello from the machine');
+    stub.files.put('/workspace/hello.txt', 'hello again, machine\n');
+    stub.invalidateInode('/workspace/hello.txt', offset);
+    stub.files.put('/workspace/unknown', 'x');
+    stub.invalidateInode('/workspace/unknown', offset);
+    child.write('\n');
+    expect(await child.line()).toBe('hello again, machine');
+  });
+
   test('binds are read only; a missing one is an error unless it is optional', async () => {
     const stub = await machine();
     const readable = mkdtempSync(join(tmpdir(), 'edge-bind-'));

@@ -101,6 +101,16 @@ export class MachineStub {
     this.fuse?.write(message);
   }
 
+  /** Tells the kernel to forget the attributes, and from `offset` on the pages, of a file. */
+  invalidateInode(path: string, offset: bigint): void {
+    const message = Buffer.alloc(16 + 24);
+    message.writeUInt32LE(message.length, 0);
+    message.writeInt32LE(2, 4); // FUSE_NOTIFY_INVAL_INODE
+    message.writeBigUInt64LE(BigInt(this.files.id(path)), 16);
+    message.writeBigInt64LE(offset, 24);
+    this.fuse?.write(message);
+  }
+
   #isSilentOn(opcode: number, body: Buffer): boolean {
     if (opcode !== 1 || this.silentOn === null || text(body, 0) !== this.silentOn) return false;
     this.silenced.resolve();

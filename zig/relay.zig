@@ -1,8 +1,8 @@
 //! The relay: outside of every namespace of the holder, between the kernel's FUSE device and the machine's socket. It
-//! knows of a message only its length, and whether it is a reply or an invalidation.
+//! knows of a message only its length, and whether it is a reply or a notification.
 //!
-//! An invalidation may wait in the kernel for a lock whose owner waits for a reply. So invalidations go through a process
-//! of their own, on a device of their own (FUSE_DEV_IOC_CLONE): the relay's death ends the requests it had read even
+//! A notification may wait in the kernel for a lock whose owner waits for a reply. So those go through a process of their
+//! own, on a device of their own (`FUSE_DEV_IOC_CLONE`): the relay's death ends the requests it had read even
 //! while that process is stuck.
 const std = @import("std");
 const linux = std.os.linux;
@@ -11,11 +11,8 @@ const limits = @import("limits.zig");
 const process = @import("process.zig");
 const identity = @import("identity.zig");
 const control = @import("control.zig");
+const fuse = @import("fuse.zig");
 const seccomp = @import("seccomp.zig");
-
-const FUSE_DEV_IOC_CLONE = 0x8004e500;
-const reply_header = 16;
-const request_header = 40;
 
 pub const Start = struct {
     /// The `F` stream to the machine.
@@ -30,7 +27,7 @@ pub const Start = struct {
 /// A second descriptor of the same FUSE connection.
 pub fn cloneDevice(device: sys.Fd, spare: sys.Fd) void {
     const number: u32 = @intCast(device);
-    _ = sys.must(linux.ioctl(spare, FUSE_DEV_IOC_CLONE, @intFromPtr(&number)), "clone the FUSE device");
+    _ = sys.must(linux.ioctl(spare, fuse.clone_device, @intFromPtr(&number)), "clone the FUSE device");
 }
 
 /// The life of the relay process, forked by the holder's outer process before any namespace exists.
@@ -104,10 +101,10 @@ fn startNotifier(devices: [2]sys.Fd, sockets: [2]sys.Fd) sys.Fd {
 fn notify(device: sys.Fd, source: sys.Fd) noreturn {
     const message = down.bytes[0..limits.notification_message];
     while (true) {
-        readExactly(source, message[0..reply_header]);
-        const length = std.mem.readInt(u32, message[0..4], .little);
-        sys.assert(length >= reply_header and length <= message.len, "notification length");
-        readExactly(source, message[reply_header..length]);
+        readExactly(source, message[0..fuse.reply_header]);
+        const length = fuse.lengthOf(message);
+        sys.assert(length >= fuse.reply_header and length <= message.len, "notification length");
+        readExactly(source, message[fuse.reply_header..length]);
         const rc = linux.write(device, message.ptr, length);
         switch (linux.errno(rc)) {
             // What is not cached needs no invalidation; what is busy or not empty is the machine's to ask again.
@@ -221,8 +218,8 @@ fn takeRequest(device: sys.Fd) void {
     const rc = linux.read(device, room.ptr, room.len);
     switch (linux.errno(rc)) {
         .SUCCESS => {
-            sys.assert(rc >= request_header, "request length");
-            sys.assert(std.mem.readInt(u32, room[0..4], .little) == rc, "one whole request");
+            sys.assert(rc >= fuse.request_header, "request length");
+            sys.assert(fuse.lengthOf(room) == rc, "one whole request");
             up.got(rc);
         },
         // Nothing there after all, or a request that was interrupted while it was read.
@@ -254,27 +251,28 @@ fn takeReplies(stream: sys.Fd, device: sys.Fd) void {
     }
     if (rc == 0) sys.fail("the machine closed the FUSE stream", "", .CONNRESET);
     down.got(rc);
-    while (down.pending().len >= reply_header) {
+    while (down.pending().len >= fuse.reply_header) {
         const bytes = down.pending();
-        const length = std.mem.readInt(u32, bytes[0..4], .little);
-        if (length < reply_header or length > limits.fuse_message) sys.fail("length of a FUSE reply", "", .PROTO);
+        const length = fuse.lengthOf(bytes);
+        if (!fuse.isReplyLength(length)) sys.fail("length of a FUSE reply", "", .PROTO);
         if (bytes.len < length) break;
         const message = bytes[0..length];
-        const unique = std.mem.readInt(u64, message[8..16], .little);
-        if (unique == 0) queueNotification(message) else giveReply(device, message);
+        if (fuse.isNotification(message) and fuse.mayWait(message)) queueNotification(message) else give(device, message);
         down.took(length);
     }
 }
 
-fn giveReply(device: sys.Fd, message: []const u8) void {
+/// Replies, and notifications that the kernel takes at once: both in the machine's order.
+fn give(device: sys.Fd, message: []const u8) void {
     while (true) {
         const rc = linux.write(device, message.ptr, message.len);
         switch (linux.errno(rc)) {
             .INTR => continue,
             .SUCCESS => {},
-            .NOENT => {}, // Nobody waits any more: the request was interrupted.
+            // Nobody waits any more, because the request was interrupted; or the kernel does not know the inode.
+            .NOENT => {},
             .NODEV => linux.exit_group(0),
-            else => sys.fail("reply to the kernel", "", linux.errno(rc)),
+            else => sys.fail("write to the FUSE device", "", linux.errno(rc)),
         }
         return;
     }

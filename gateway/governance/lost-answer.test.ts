@@ -96,7 +96,7 @@ test.skipIf(bin === null)('a statement whose answer was lost counts as done, onc
   const seq = governance.lastSeq();
   line.fault = 'cut before the answer';
   const acceptance = accepted(await accept());
-  expect(line.fault).toBe('none');
+  expect<Fault>(line.fault).toBe('none');
   expect(acceptance.event.seq).toBe(seq + 1);
   expect((await governance.eventsAfter(seq, 10)).events).toEqual([acceptance.event]);
   expect(await governance.findMessage(conversation, acceptance.message.id)).toEqual(acceptance.message);
@@ -105,7 +105,7 @@ test.skipIf(bin === null)('a statement whose answer was lost counts as done, onc
   const before = governance.lastSeq();
   line.fault = 'cut before the answer';
   const cancelled = await governance.cancel(acceptance.message.id, null);
-  expect(line.fault).toBe('none');
+  expect<Fault>(line.fault).toBe('none');
   expect(cancelled).toMatchObject({ seq: before + 1, conversation, type: 'turn.cancelled' });
   expect((await governance.eventsAfter(before, 10)).events).toEqual([cancelled]);
 });

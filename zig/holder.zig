@@ -14,6 +14,7 @@ const mounts = @import("mounts.zig");
 const control = @import("control.zig");
 const relay = @import("relay.zig");
 const seccomp = @import("seccomp.zig");
+const watch = @import("watch.zig");
 
 const manifest_fd: sys.Fd = 4;
 const ca_bundle_fd: sys.Fd = 5;
@@ -64,7 +65,7 @@ pub fn run() noreturn {
     identity.dropPrivileges();
     process.dieWithParent();
     seccomp.confineHolder();
-    watch(.{ .init = init, .relay = relay_pid, .words = words, .inner = inner[0] });
+    watch.run(.{ .init = init, .relay = relay_pid, .words = words, .inner = inner[0] });
 }
 
 /// When memory runs out, the kernel ends holders before the machine and the gateway. A wish, not a protection: where it
@@ -153,11 +154,6 @@ fn openFuse() sys.Fd {
     return sys.mustFd(linux.openat(linux.AT.FDCWD, "/dev/fuse", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0), "open", "/dev/fuse");
 }
 
-/// First byte of what init and Hermes' process say to outer before they end or become Hermes.
-const says_pid = 'p';
-const says_status = 's';
-const says_failure = 'f';
-
 fn runInit(inner: [2]sys.Fd, null_fd: sys.Fd, words: sys.Fd) noreturn {
     sys.nameProcess("edge-init");
     sys.report_fd = inner[1];
@@ -174,7 +170,7 @@ fn runInit(inner: [2]sys.Fd, null_fd: sys.Fd, words: sys.Fd) noreturn {
     seccomp.confineHolder();
     const status = process.reapUntil(hermes, false);
     var word: [5]u8 = undefined;
-    word[0] = says_status;
+    word[0] = watch.says_status;
     std.mem.writeInt(u32, word[1..], status.raw, .little);
     control.send(inner[1], &word);
     linux.exit_group(0);
@@ -186,7 +182,7 @@ fn becomeHermes(outer: sys.Fd) noreturn {
     process.limitFiles(limits.holder_files);
     process.limitProcesses(limits.holder_processes);
     identity.dropPrivileges();
-    control.send(outer, &[_]u8{says_pid});
+    control.send(outer, &[_]u8{watch.says_pid});
     var answer: [1]u8 = undefined;
     if (control.receive(outer, &answer, true) == null) linux.exit_group(sys.exit_failure);
     _ = sys.must(linux.chdir("/workspace"), "chdir /workspace");
@@ -195,140 +191,4 @@ fn becomeHermes(outer: sys.Fd) noreturn {
     seccomp.confineHolder();
     const rc = linux.execve(plan.program.?, &hermes_argv, &hermes_environment.entries);
     sys.fail("exec", plan.program.?, linux.errno(rc));
-}
-
-const Watched = struct {
-    init: process.Pid,
-    /// Null once it has ended and been reaped: its number may be another process' by then.
-    relay: ?process.Pid,
-    /// The machine's control stream.
-    words: sys.Fd,
-    /// This end of the pair with init and Hermes' process.
-    inner: sys.Fd,
-    /// Hermes, once it has said its pid.
-    hermes: ?sys.Fd = null,
-    machine: control.Machine = .{},
-    /// Whether the machine has said `go`.
-    went: bool = false,
-    /// How Hermes ended, once init has said it.
-    status: ?process.Status = null,
-};
-
-fn watch(start: Watched) noreturn {
-    var watched = start;
-    const signals = process.signalDescriptor();
-    while (true) {
-        var ready = [_]linux.pollfd{
-            .{ .fd = signals, .events = linux.POLL.IN, .revents = 0 },
-            .{ .fd = watched.words, .events = linux.POLL.IN, .revents = 0 },
-            .{ .fd = watched.inner, .events = linux.POLL.IN, .revents = 0 },
-        };
-        const rc = linux.poll(&ready, ready.len, patience(&watched));
-        if (linux.errno(rc) == .INTR) continue;
-        if (sys.must(rc, "poll") == 0) onSilence(&watched);
-        // What the inner processes said comes first: it explains their end.
-        if (ready[2].revents != 0) hear(&watched);
-        if (ready[0].revents != 0) onSignal(&watched, process.takeSignal(signals));
-        if (ready[1].revents != 0) hearMachine(&watched);
-    }
-}
-
-/// How long to wait for the next event, in milliseconds; -1 while there is nobody to be impatient with.
-fn patience(watched: *const Watched) i32 {
-    if (watched.inner < 0) return limits.end_ms;
-    if (watched.hermes != null and !watched.went) return limits.machine_answer_ms;
-    return -1;
-}
-
-fn onSilence(watched: *const Watched) void {
-    if (watched.inner >= 0) end(watched, "wait for go", .TIMEDOUT);
-    // Some process inside cannot die, because it waits for the machine's answer. Without the relay nobody waits.
-    const relay_pid = watched.relay orelse return;
-    sys.complain("the machine does not answer on the FUSE stream", "", .TIMEDOUT);
-    process.killNow(relay_pid);
-}
-
-fn hearMachine(watched: *Watched) void {
-    switch (watched.machine.hear(watched.words)) {
-        .incomplete => {},
-        .closed => end(watched, "the machine closed the control stream", .CONNRESET),
-        .unknown => end(watched, "word of the machine", .PROTO),
-        .go => {
-            if (watched.hermes == null) end(watched, "go before the pid", .PROTO);
-            watched.went = true;
-            // Hermes' process may have died while it waited; then init tells how.
-            if (watched.inner >= 0) control.sendIfHeard(watched.inner, "g");
-        },
-    }
-}
-
-var inner_message: [2048]u8 = undefined;
-
-fn hear(watched: *Watched) void {
-    // Looked at first: whatever was said before the other end closed is still there to be heard.
-    const last_words = control.peerHasGone(watched.inner);
-    while (control.receive(watched.inner, &inner_message, false)) |message| switch (message.bytes[0]) {
-        says_pid => startHermes(watched, message.pid),
-        says_status => {
-            sys.assert(message.bytes.len == 5, "length of a status");
-            watched.status = .{ .raw = std.mem.readInt(u32, message.bytes[1..5], .little) };
-        },
-        says_failure => _ = sys.sendAll(watched.words, message.bytes), // Said on standard error already.
-        else => end(watched, "word of an inner process", .PROTO),
-    };
-    if (!last_words) return;
-    // Init is ending: the signal of its end follows, once everything inside has died.
-    _ = linux.close(watched.inner);
-    watched.inner = -1;
-}
-
-fn startHermes(watched: *Watched, pid: process.Pid) void {
-    sys.assert(pid > 0 and watched.hermes == null, "one pid of Hermes");
-    watched.hermes = sys.mustFd(linux.pidfd_open(pid, 0), "pidfd of Hermes", "");
-    control.announce(watched.words, pid);
-}
-
-fn onSignal(watched: *Watched, signal: u32) void {
-    if (signal != process.SIGCHLD) {
-        if (!watched.went) endBefore(watched, signal);
-        // It may have ended already; then its end is on its way here.
-        _ = linux.syscall4(.pidfd_send_signal, @intCast(watched.hermes.?), signal, 0, 0);
-        return;
-    }
-    while (process.reap(false)) |ended| {
-        if (ended.pid == watched.relay) {
-            watched.relay = null;
-            // Once init is ending, the relay may end first.
-            if (watched.inner >= 0) end(watched, "the relay ended", .PIPE);
-        }
-        if (ended.pid == watched.init) onInitEnd(watched, ended.status);
-    }
-}
-
-fn onInitEnd(watched: *Watched, init_status: process.Status) noreturn {
-    if (watched.inner >= 0) hear(watched);
-    if (watched.relay) |relay_pid| process.killNow(relay_pid);
-    while (process.reap(true)) |_| {}
-    if (watched.status) |status| process.endLike(status);
-    // Init failed and said why, or was killed.
-    if (init_status.signal() != 0) sys.fail("init was killed", "", .OWNERDEAD);
-    linux.exit_group(sys.exit_failure);
-}
-
-/// Ends everything inside. Without the relay no process there can wait for the file system any more.
-fn killAll(watched: *const Watched) void {
-    process.killNow(watched.init);
-    if (watched.relay) |relay_pid| process.killNow(relay_pid);
-    while (process.reap(true)) |_| {}
-}
-
-fn end(watched: *const Watched, what: []const u8, e: sys.E) noreturn {
-    killAll(watched);
-    sys.fail(what, "", e);
-}
-
-/// A signal before Hermes runs is meant for this process alone.
-fn endBefore(watched: *const Watched, signal: u32) noreturn {
-    killAll(watched);
-    process.endLike(.{ .raw = signal });
 }

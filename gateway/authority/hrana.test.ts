@@ -1,8 +1,10 @@
-import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test';
 import { rmSync } from 'node:fs';
 import { HranaDatabase, HranaError, type SqlArgument } from '../../machine/agentfs/hrana.ts';
 import type { WirePipelineResponse, WireRequest, WireValue } from '../../machine/agentfs/hrana-wire.ts';
 import { addressOf, type ServedAuthority, serveAuthority, TOKENS } from './authority-on-socket.ts';
+
+setDefaultTimeout(30_000);
 
 let authority: ServedAuthority;
 let database: HranaDatabase;
@@ -75,6 +77,10 @@ describe('values', () => {
     expect(rows).toEqual([['real', '1.0', 'integer', 'real']]);
     // A column's TEXT affinity is applied to a bare parameter, which a CAST alone would prevent.
     expect((await database.execute('SELECT count(*) FROM f WHERE words = ?', [{ real: 1 }])).rows).toEqual([[1]]);
+    expect((await database.execute("SELECT count(*) FROM f WHERE words || '' = ?", [{ real: 1 }])).rows).toEqual([[0]]);
+    await database.execute("UPDATE f SET words = '1'");
+    expect((await database.execute('SELECT count(*) FROM f WHERE words = ?', [{ real: 1 }])).rows).toEqual([[0]]);
+    await database.execute("UPDATE f SET words = '1.0'");
     expect((await database.execute('SELECT count(*) FROM f WHERE words = ?', [1])).rows).toEqual([[0]]);
     const named = await database.execute('SELECT ?, typeof(?) AS t', [{ real: 3 }, { real: 3 }]);
     expect(named).toMatchObject({ columns: ['?', 't'], rows: [[3, 'real']] });
@@ -421,7 +427,7 @@ describe('streams', () => {
     await holder.execute('ROLLBACK');
     await database.execute('CREATE TABLE then_(a)');
     await holder.close();
-  }, 10_000);
+  });
 
   test('a client that goes away while it waits leaves no lock behind', async () => {
     await database.execute('CREATE TABLE gone(a)');
@@ -534,6 +540,22 @@ describe('refusals', () => {
   test('a body beyond the limit is 413', async () => {
     expect((await post('/sessiondb/v2/pipeline', new Uint8Array(32 * 1024 * 1024 + 1))).status).toBe(413);
     expect((await post('/agentfs/pull-updates', new Uint8Array(4 * 1024 * 1024 + 1), TOKENS.agentfs)).status).toBe(413);
+  });
+
+  test('a body that does not say how long it is is 411', async () => {
+    const stream = new ReadableStream({
+      pull: (controller) => {
+        controller.enqueue(new TextEncoder().encode('{"requests":[]}'));
+        controller.close();
+      },
+    });
+    const response = await fetch('http://localhost/sessiondb/v2/pipeline', {
+      unix: authority.socket,
+      method: 'POST',
+      headers: { authorization: `Bearer ${TOKENS.sessiondb}` },
+      body: stream,
+    });
+    expect(response.status).toBe(411);
   });
 
   test('the client tells its failures apart and never shows the token', async () => {

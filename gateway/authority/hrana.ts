@@ -229,8 +229,8 @@ export class HranaService {
         return true;
       case 'pragma': {
         const pragma = judgePragma(statement.sql);
-        // Closing the stream sets foreign_keys back.
-        if (pragma.use === 'setting' && pragma.name !== 'foreign_keys') stream.personal = true;
+        if (pragma.use === 'setting' && pragma.name === 'foreign_keys') stream.foreignKeysSet = true;
+        else if (pragma.use === 'setting') stream.personal = true;
         return pragma.use === 'write';
       }
       default:

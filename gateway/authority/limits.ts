@@ -7,6 +7,8 @@ export const limits = {
   sessiondbBodyBytes: 32 * 1024 * 1024,
   /** A pull request holds three short strings and a bitmap of page numbers. */
   pullBodyBytes: 4 * 1024 * 1024,
+  /** After a request larger than this the memory is collected at once. */
+  collectAfterBytes: 8 * 1024 * 1024,
   /** For a request's body to arrive. */
   bodyWait: 120_000,
 

@@ -5,6 +5,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import type { WirePipelineResponse } from '../../machine/agentfs/hrana-wire.ts';
 import { RequestRefused } from './failure.ts';
 import { HranaService } from './hrana.ts';
 import { limits } from './limits.ts';
@@ -125,12 +126,22 @@ export class Authority {
     const path = rest.join('/');
     if (request.method === 'GET' && (path === 'v2' || path === 'v3')) return Response.json({ version: path });
     if (request.method === 'POST' && (path === 'v2/pipeline' || path === 'v3/pipeline')) {
-      const parsed = parsePipeline(await readJson(request, served.bodyBytes));
-      return Response.json(await served.hrana.pipeline(parsed, request.signal));
+      return Response.json(await this.#runPipeline(request, served));
     }
     if (request.method === 'POST' && path === 'pull-updates' && served.pull)
-      return served.pull.answer(new Uint8Array(await readBody(request, limits.pullBodyBytes)));
+      return served.pull.answer(
+        new Uint8Array(await readBody(request, limits.pullBodyBytes, () => request.arrayBuffer())),
+      );
     throw new RequestRefused(404, 'NOT_FOUND', 'there is no such operation');
+  }
+
+  async #runPipeline(request: Request, { bodyBytes, hrana }: Served): Promise<WirePipelineResponse> {
+    // Bun parses while it decodes, with half the time and a fraction of the memory of doing one after the other.
+    const body = await readBody(request, bodyBytes, () => request.json());
+    const answer = await hrana.pipeline(parsePipeline(body), request.signal);
+    // A push of files leaves hundreds of megabytes that the collector would keep for a long time.
+    if (Number(request.headers.get('content-length')) > limits.collectAfterBytes) setTimeout(() => Bun.gc(true), 0);
+    return answer;
   }
 
   #publish(): void {
@@ -146,35 +157,24 @@ export class Authority {
 const failure = (status: number, code: string, message: string): Response =>
   Response.json({ message, code }, { status });
 
-const tooLarge = (limit: number): RequestRefused =>
-  new RequestRefused(413, 'BODY_TOO_LARGE', `the body is larger than ${limit} bytes`);
-
-/** @throws RequestRefused 413 or 400 */
-async function readBody(request: Request, limit: number): Promise<ArrayBuffer> {
-  if (Number(request.headers.get('content-length') ?? 0) > limit) throw tooLarge(limit);
+/**
+ * The body as `read` gives it, within a bounded time.
+ * @throws RequestRefused 413 or 400
+ */
+async function readBody<T>(request: Request, limit: number, read: () => Promise<T>): Promise<T> {
+  const length = request.headers.get('content-length');
+  if (length === null) throw new RequestRefused(411, 'LENGTH_REQUIRED', 'the request must say how long its body is');
+  if (Number(length) > limit) throw new RequestRefused(413, 'BODY_TOO_LARGE', `the body is larger than ${limit} bytes`);
   let deadline: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {
     deadline = setTimeout(() => reject(new Error('late')), limits.bodyWait);
   });
-  let body: ArrayBuffer;
   try {
-    body = await Promise.race([request.arrayBuffer(), late]);
+    return await Promise.race([read(), late]);
   } catch {
-    // Also when Bun gives up on a body without a length that outgrows `maxRequestBodySize`: it has answered 413 itself.
-    throw new RequestRefused(400, 'BODY_UNREADABLE', 'the body could not be read');
+    // Late, cut off, or not what `read` expects: in each case the sender's doing.
+    throw new RequestRefused(400, 'BAD_REQUEST', 'the body could not be read');
   } finally {
     clearTimeout(deadline);
-  }
-  if (body.byteLength > limit) throw tooLarge(limit);
-  return body;
-}
-
-/** @throws RequestRefused 413 or 400 */
-async function readJson(request: Request, limit: number): Promise<unknown> {
-  const body = await readBody(request, limit);
-  try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body)) as unknown;
-  } catch {
-    throw new RequestRefused(400, 'BAD_REQUEST', 'the body is not JSON in UTF-8');
   }
 }

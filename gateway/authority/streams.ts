@@ -24,6 +24,8 @@ export type Stream = {
   busy: boolean;
   closed: boolean;
   deadline: ReturnType<typeof setTimeout> | null;
+  /** `PRAGMA foreign_keys` was used: to be set back at the end. */
+  foreignKeysSet: boolean;
   /** Settings or temporary tables make the connection unfit for another stream. */
   personal: boolean;
 };
@@ -60,6 +62,7 @@ export class StreamTable {
       busy: true,
       closed: false,
       deadline: null,
+      foreignKeysSet: false,
       personal: false,
     };
     this.#streams.set(stream.id, stream);
@@ -115,7 +118,7 @@ export class StreamTable {
     try {
       stream.connection.rollback();
       // The one setting that every Hermes connection makes.
-      if (reusable) stream.connection.run('PRAGMA foreign_keys=OFF');
+      if (reusable && stream.foreignKeysSet) stream.connection.run('PRAGMA foreign_keys=OFF');
     } catch {
       // A connection that cannot roll back is closed, which does.
       reusable = false;

@@ -34,7 +34,8 @@ test('without anything the defaults hold and all is embedded', () => {
     hermesRuntime: null,
     model: null,
   });
-  expect(configuration.dataDirectory).toStartWith('/');
+  expect(configuration.dataDirectory).toBe('/root/.local/share/edge-gateway/data');
+  expect(readConfiguration({ XDG_DATA_HOME: '/d' }, null).dataDirectory).toBe('/d/edge-gateway/data');
 });
 
 test('every default is accepted by its own schema', () => {

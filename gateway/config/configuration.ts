@@ -1,6 +1,7 @@
 /** Reads the configuration: environment first, then the file, then the defaults. All mistakes are told at once. */
 import { readFileSync, statSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
 import * as v from 'valibot';
 import { UsageError } from '../usage-error.ts';
 import { chooseModel, type ModelChoice } from './model.ts';
@@ -89,7 +90,8 @@ export function readConfiguration(environment: Environment, file: string | null)
   return {
     host: values.EDGE_HOST,
     port: values.EDGE_PORT,
-    dataDirectory: resolve(values.EDGE_DATA_DIR),
+    dataDirectory:
+      values.EDGE_DATA_DIR === null ? defaultDirectory(environment, 'data') : resolve(values.EDGE_DATA_DIR),
     organizationName: values.EDGE_ORGANIZATION,
     databaseUrl: values.DATABASE_URL,
     agentfs,
@@ -101,6 +103,12 @@ export function readConfiguration(environment: Environment, file: string | null)
     failedProseDays: values.EDGE_FAILED_PROSE_DAYS,
     model,
   };
+}
+
+/** Where this program's data is when nobody says otherwise: the user's data directory, from wherever it is started. */
+export function defaultDirectory(environment: Environment, name: string): string {
+  const { XDG_DATA_HOME: data, HOME: home } = environment;
+  return resolve(data || join(home || homedir(), '.local', 'share'), 'edge-gateway', name);
 }
 
 function readFile(file: string): v.InferOutput<typeof fileSchema> {

@@ -65,8 +65,8 @@ export const settings = {
     schema: integer(0, 65_535),
   }),
   EDGE_DATA_DIR: setting({
-    meaning: 'directory of everything durable; made when missing',
-    default: 'edge-gateway-data',
+    meaning: 'directory of everything durable, made when missing; ~/.local/share/edge-gateway/data when unset',
+    default: null,
     schema: name,
   }),
   EDGE_ORGANIZATION: setting({

@@ -1,7 +1,7 @@
 /** The command `edge-gateway demo`: `serve` with everything embedded, demo data, and the scripted model unless a real one is set. */
 import { parseArgs } from 'node:util';
 import { randomToken } from '../authorities.ts';
-import { type Configuration, type Environment, readConfiguration } from '../config/configuration.ts';
+import { type Configuration, defaultDirectory, type Environment, readConfiguration } from '../config/configuration.ts';
 import { customModel } from '../config/model.ts';
 import { createLog, type Log } from '../log.ts';
 import { serve } from '../serve.ts';
@@ -10,7 +10,6 @@ import { recall, remember } from './memory.ts';
 import { type DemoModel, startDemoModel } from './model.ts';
 import { demoConversation, demoTokens } from './seed.ts';
 
-const defaultDirectory = 'edge-gateway-demo';
 /** A demo never touches anybody's real databases, whatever the environment names. */
 const neverRemote = ['DATABASE_URL', 'AGENTFS_URL', 'AGENTFS_TOKEN', 'SESSIONDB_URL', 'SESSIONDB_TOKEN'] as const;
 
@@ -65,7 +64,7 @@ export function demoConfiguration(
   return readConfiguration(
     {
       ...local,
-      EDGE_DATA_DIR: data ?? (environment.EDGE_DATA_DIR || defaultDirectory),
+      EDGE_DATA_DIR: data ?? (environment.EDGE_DATA_DIR || defaultDirectory(environment, 'demo')),
       ...(port === undefined ? {} : { EDGE_PORT: port }),
       EDGE_ORGANIZATION: environment.EDGE_ORGANIZATION || 'Demo',
     },

@@ -49,7 +49,7 @@ export interface FixtureMachine {
   stop(): Promise<void>;
 }
 
-/** `command` starts a child. */
+/** `command` starts a child. One with an environment of its own is Hermes, whose log on standard error is not shown. */
 export function startMachine(command: readonly string[], env?: Record<string, string>): FixtureMachine {
   const directory = mkdtempSync(join(tmpdir(), 'edge-machine-'));
   const socketPath = join(directory, 'run.sock');
@@ -91,7 +91,12 @@ export function startMachine(command: readonly string[], env?: Record<string, st
         return { outcome: 'admitted', child: known, admission, admissionMs: 0 };
       }
       generation += 1;
-      const options = { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit', ...(env && { env }) } as const;
+      const options = {
+        stdin: 'pipe',
+        stdout: 'pipe',
+        stderr: env ? 'ignore' : 'inherit',
+        ...(env && { env }),
+      } as const;
       const child = new Child(Bun.spawn([...command], options), generation);
       children.set(conversation, child);
       return { outcome: 'admitted', child, admission: 'cold', admissionMs: 1 };

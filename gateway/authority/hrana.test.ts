@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test';
 import { rmSync } from 'node:fs';
-import { HranaDatabase, HranaError, type SqlArgument } from '../../machine/agentfs/hrana.ts';
-import type { WirePipelineResponse, WireRequest, WireValue } from '../../machine/agentfs/hrana-wire.ts';
-import { addressOf, type ServedAuthority, serveAuthority, TOKENS } from './authority-on-socket.ts';
+import { HranaDatabase, type SqlArgument } from '../../machine/agentfs/hrana.ts';
+import type { WireRequest, WireValue } from '../../machine/agentfs/hrana-wire.ts';
+import { addressOf, failureOf, pipelineOn, type ServedAuthority, serveAuthority } from './authority.fixture.ts';
 
 setDefaultTimeout(30_000);
 
@@ -18,30 +18,8 @@ afterAll(async () => {
   rmSync(authority.directory, { recursive: true });
 });
 
-const post = (path: string, body: string | Uint8Array, token = TOKENS.sessiondb): Promise<Response> =>
-  fetch(`http://localhost${path}`, {
-    unix: authority.socket,
-    method: 'POST',
-    headers: { authorization: `Bearer ${token}` },
-    body,
-  });
-
-async function pipeline(
-  baton: string | null,
-  ...requests: WireRequest[]
-): Promise<{ status: number; body: WirePipelineResponse & { code?: string } }> {
-  const response = await post('/sessiondb/v2/pipeline', JSON.stringify({ baton, requests }));
-  return { status: response.status, body: (await response.json()) as WirePipelineResponse & { code?: string } };
-}
 const execute = (sql: string, ...args: WireValue[]): WireRequest => ({ type: 'execute', stmt: { sql, args } });
-const failure = async (promise: Promise<unknown>): Promise<HranaError> => {
-  const error = await promise.then(
-    () => null,
-    (reason: unknown) => reason,
-  );
-  if (!(error instanceof HranaError)) throw new Error('it should have failed with a HranaError');
-  return error;
-};
+const pipeline = (baton: string | null, ...requests: WireRequest[]) => pipelineOn(authority.socket, baton, requests);
 
 describe('values', () => {
   const cases: [string, SqlArgument, string][] = [
@@ -119,7 +97,7 @@ describe('values', () => {
     ['an argument too many', 'SELECT ?', [1, 2]],
     ['an argument too few', 'SELECT ?, ?', [1]],
   ])('%s is refused', async (_name, sql, args) => {
-    expect(await failure(database.execute(sql, args))).toMatchObject({ kind: 'sql', code: 'ARGS_INVALID' });
+    expect(await failureOf(database.execute(sql, args))).toMatchObject({ kind: 'sql', code: 'ARGS_INVALID' });
   });
 
   test.each([
@@ -212,7 +190,7 @@ describe('statements', () => {
     ['PRAGMA wal_checkpoint(TRUNCATE)', 'SQL_NOT_ALLOWED'],
     ["SELECT load_extension('x')", 'SQL_NOT_ALLOWED'],
   ])('%s fails as %s', async (sql, code) => {
-    expect(await failure(database.execute(sql))).toMatchObject({ kind: 'sql', code });
+    expect(await failureOf(database.execute(sql))).toMatchObject({ kind: 'sql', code });
   });
 
   test('a trailing semicolon and comment are no second statement', async () => {
@@ -271,8 +249,8 @@ describe('statements', () => {
     await database.execute(
       'INSERT INTO big SELECT value FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n LIMIT 200001) SELECT value FROM n)',
     );
-    expect(await failure(database.execute('SELECT a FROM big'))).toMatchObject({ code: 'ANSWER_TOO_LARGE' });
-    expect(await failure(database.execute('UPDATE big SET a = -1 RETURNING a'))).toMatchObject({
+    expect(await failureOf(database.execute('SELECT a FROM big'))).toMatchObject({ code: 'ANSWER_TOO_LARGE' });
+    expect(await failureOf(database.execute('UPDATE big SET a = -1 RETURNING a'))).toMatchObject({
       code: 'ANSWER_TOO_LARGE',
     });
     expect((await database.execute('SELECT count(*) FROM big WHERE a < 0')).rows).toEqual([[0]]);
@@ -283,7 +261,7 @@ describe('statements', () => {
 describe('batches', () => {
   test('a transaction is all or nothing, and names the statement that failed', async () => {
     await database.execute('CREATE TABLE b(a UNIQUE)');
-    const error = await failure(
+    const error = await failureOf(
       database.batch(
         [{ sql: 'INSERT INTO b VALUES (1)' }, { sql: 'INSERT INTO b VALUES (1)' }, { sql: 'INSERT INTO b VALUES (2)' }],
         { transaction: true },
@@ -300,7 +278,7 @@ describe('batches', () => {
 
   test('without a transaction what went well before the failure stays', async () => {
     await database.execute('CREATE TABLE b2(a UNIQUE)');
-    const error = await failure(
+    const error = await failureOf(
       database.batch(
         [
           { sql: 'INSERT INTO b2 VALUES (1)' },
@@ -366,239 +344,5 @@ describe('batches', () => {
     ]);
     expect(step_errors.map((one) => one !== null).indexOf(true)).toBe(1);
     expect(step_errors.filter((one) => one !== null)).toHaveLength(1);
-  });
-});
-
-describe('streams', () => {
-  test('a stream keeps its transaction between requests; closing it rolls back', async () => {
-    await database.execute('CREATE TABLE r(a)');
-    const stream = database.stream();
-    await stream.execute('BEGIN IMMEDIATE');
-    await stream.execute('INSERT INTO r VALUES (1)');
-    expect((await stream.execute('SELECT * FROM r')).rows).toEqual([[1]]);
-    expect((await database.execute('SELECT * FROM r')).rows).toEqual([]);
-    await stream.close();
-    expect((await database.execute('SELECT * FROM r')).rows).toEqual([]);
-    expect(await failure(stream.execute('SELECT 1'))).toMatchObject({ kind: 'stream-expired' });
-  });
-
-  test('writers wait behind an open transaction in their order, while readers do not', async () => {
-    await database.execute('CREATE TABLE w(a)');
-    const first = database.stream();
-    await first.execute('BEGIN IMMEDIATE');
-    await first.execute('INSERT INTO w VALUES (1)');
-    const order: number[] = [];
-    const waiting: Promise<unknown>[] = [];
-    for (const value of [2, 3, 4]) {
-      waiting.push(database.execute('INSERT INTO w VALUES (?)', [value]).then(() => order.push(value)));
-      // Answered at once, and after the insert before it has reached the queue.
-      expect((await database.execute('SELECT count(*) FROM w')).rows).toEqual([[0]]);
-    }
-    expect(order).toEqual([]);
-    await first.execute('COMMIT');
-    await Promise.all(waiting);
-    expect((await database.execute('SELECT a FROM w ORDER BY rowid')).rows).toEqual([[1], [2], [3], [4]]);
-    await first.close();
-  });
-
-  test('a stale deferred transaction is told so at once instead of waiting', async () => {
-    await database.execute('CREATE TABLE stale(a)');
-    const reader = database.stream();
-    await reader.execute('BEGIN');
-    await reader.execute('SELECT * FROM stale');
-    await database.execute('INSERT INTO stale VALUES (1)');
-    expect(await failure(reader.execute('INSERT INTO stale VALUES (2)'))).toMatchObject({
-      code: 'SQLITE_BUSY_SNAPSHOT',
-      message: 'database is locked',
-    });
-    await reader.execute('ROLLBACK');
-    await reader.execute('INSERT INTO stale VALUES (2)');
-    await reader.close();
-  });
-
-  test('a writer gives up after the bounded wait, as SQLite would', async () => {
-    const holder = database.stream();
-    await holder.execute('BEGIN IMMEDIATE');
-    expect(await failure(database.execute('CREATE TABLE never(a)'))).toMatchObject({
-      kind: 'sql',
-      code: 'SQLITE_BUSY',
-      message: 'database is locked',
-    });
-    await holder.execute('ROLLBACK');
-    await database.execute('CREATE TABLE then_(a)');
-    await holder.close();
-  });
-
-  test('a client that goes away while it waits leaves no lock behind', async () => {
-    await database.execute('CREATE TABLE gone(a)');
-    const holder = database.stream();
-    await holder.execute('BEGIN IMMEDIATE');
-    const impatient = new AbortController();
-    const waiting = failure(database.stream().execute('BEGIN IMMEDIATE', [], { signal: impatient.signal }));
-    await database.execute('SELECT 1');
-    impatient.abort();
-    expect(await waiting).toMatchObject({ kind: 'aborted' });
-    await holder.execute('COMMIT');
-    await database.execute('INSERT INTO gone VALUES (1)');
-    await holder.close();
-  });
-
-  test('a baton works once, and only for the stream it was given to', async () => {
-    const first = await pipeline(null, execute('SELECT 1'));
-    const second = await pipeline(first.body.baton, execute('SELECT 2'));
-    expect(second.status).toBe(200);
-    expect(await pipeline(first.body.baton, execute('SELECT 3'))).toMatchObject({
-      status: 400,
-      body: { code: 'BATON_REUSED' },
-    });
-    expect(await pipeline('guess.1', execute('SELECT 3'))).toMatchObject({
-      status: 400,
-      body: { code: 'STREAM_EXPIRED' },
-    });
-    const [third, fourth] = await Promise.all([
-      pipeline(second.body.baton, execute('SELECT 4')),
-      pipeline(second.body.baton, execute('SELECT 4')),
-    ]);
-    expect([third.status, fourth.status].sort()).toEqual([200, 400]);
-    const baton = third.body.baton ?? fourth.body.baton;
-    const closed = await pipeline(baton, { type: 'close' }, execute('SELECT 5'));
-    expect(closed.body).toMatchObject({
-      baton: null,
-      results: [{ type: 'ok' }, { type: 'error', error: { code: 'STREAM_CLOSED' } }],
-    });
-    expect((await pipeline(baton, execute('SELECT 6'))).status).toBe(400);
-  });
-
-  test('settings and temporary tables of a stream do not reach the next one', async () => {
-    for (let round = 0; round < 3; round++) {
-      const stream = database.stream();
-      expect((await stream.execute('PRAGMA foreign_keys')).rows).toEqual([[0]]);
-      expect((await stream.execute('PRAGMA recursive_triggers')).rows).toEqual([[0]]);
-      await stream.execute('PRAGMA foreign_keys=ON');
-      if (round > 0) await stream.execute('PRAGMA recursive_triggers=ON');
-      expect((await stream.execute('PRAGMA foreign_keys')).rows).toEqual([[1]]);
-      if (round > 0) await stream.execute('CREATE TEMP TABLE mine(a)');
-      await stream.close();
-    }
-  });
-
-  test('the number of open streams is bounded', async () => {
-    const batons: (string | null)[] = [];
-    let refused: { status: number; body: { code?: string } } | null = null;
-    while (!refused && batons.length < 1_000) {
-      const answer = await pipeline(null, { type: 'get_autocommit' });
-      if (answer.status === 200) batons.push(answer.body.baton);
-      else refused = answer;
-    }
-    expect(refused).toMatchObject({ status: 503, body: { code: 'TOO_MANY_STREAMS' } });
-    for (const baton of batons) await pipeline(baton, { type: 'close' });
-    expect((await pipeline(null, { type: 'close' })).status).toBe(200);
-  });
-});
-
-describe('refusals', () => {
-  test.each([
-    ['/sessiondb/v2/pipeline', TOKENS.agentfs],
-    ['/sessiondb/v2/pipeline', `${TOKENS.sessiondb}x`],
-    ['/agentfs/v2/pipeline', TOKENS.sessiondb],
-    ['/agentfs/pull-updates', ''],
-  ])('%s with another token is 401', async (path, token) => {
-    expect((await post(path, '{"requests":[]}', token)).status).toBe(401);
-  });
-
-  test.each(['/sessiondb/pull-updates', '/other/v2/pipeline', '/', '/sessiondb/v4/pipeline', '/sessiondb'])(
-    '%s is 404',
-    async (path) => {
-      expect((await post(path, '{}')).status).toBe(404);
-    },
-  );
-
-  test.each([
-    '',
-    'no json',
-    '[]',
-    'null',
-    '{"requests":1}',
-    '{"requests":[{"type":"explode"}]}',
-    '{"requests":[{"type":"execute"}]}',
-    '{"requests":[{"type":"execute","stmt":{"sql":1}}]}',
-    '{"requests":[{"type":"execute","stmt":{"sql":"SELECT ?","args":[1]}}]}',
-    '{"requests":[{"type":"batch","batch":{"steps":[{"stmt":{"sql":"SELECT 1"},"condition":{"type":"maybe"}}]}}]}',
-    `{"requests":[{"type":"batch","batch":{"steps":[{"stmt":{"sql":"SELECT 1"},"condition":${'{"type":"not","cond":'.repeat(40)}{"type":"is_autocommit"}${'}'.repeat(40)}}]}}]}`,
-    `{"requests":[{"type":"execute","stmt":{"sql":"${' '.repeat(1024 * 1024)}SELECT 1"}}]}`,
-    '{"baton":5,"requests":[]}',
-  ])('body %#: what is no pipeline is 400', async (body) => {
-    const response = await post('/sessiondb/v2/pipeline', body);
-    expect(response.status).toBe(400);
-    expect(await response.json()).toMatchObject({ code: 'BAD_REQUEST' });
-  });
-
-  test('bytes that are not UTF-8 are 400', async () => {
-    expect((await post('/sessiondb/v2/pipeline', new Uint8Array([0x7b, 0xff, 0xfe]))).status).toBe(400);
-  });
-
-  test('a body beyond the limit is 413', async () => {
-    expect((await post('/sessiondb/v2/pipeline', new Uint8Array(32 * 1024 * 1024 + 1))).status).toBe(413);
-    expect((await post('/agentfs/pull-updates', new Uint8Array(4 * 1024 * 1024 + 1), TOKENS.agentfs)).status).toBe(413);
-  });
-
-  test('a body that does not say how long it is is 411', async () => {
-    const stream = new ReadableStream({
-      pull: (controller) => {
-        controller.enqueue(new TextEncoder().encode('{"requests":[]}'));
-        controller.close();
-      },
-    });
-    const response = await fetch('http://localhost/sessiondb/v2/pipeline', {
-      unix: authority.socket,
-      method: 'POST',
-      headers: { authorization: `Bearer ${TOKENS.sessiondb}` },
-      body: stream,
-    });
-    expect(response.status).toBe(411);
-  });
-
-  test('the client tells its failures apart and never shows the token', async () => {
-    const secret = 'very-secret-token';
-    const nowhere = new HranaDatabase({ url: 'http://localhost/x', token: secret, socket: '/nonexistent/socket' });
-    const errors = [
-      await failure(nowhere.execute('SELECT 1')),
-      await failure(
-        new HranaDatabase({ ...addressOf(authority.socket, 'sessiondb'), token: secret }).execute('SELECT 1'),
-      ),
-      await failure(
-        new HranaDatabase(addressOf(authority.socket, 'sessiondb'), { maxRequestBytes: 10 }).execute('SELECT 1'),
-      ),
-      await failure(
-        new HranaDatabase(addressOf(authority.socket, 'sessiondb'), { maxAnswerBytes: 10 }).execute('SELECT 1'),
-      ),
-      await failure(
-        new HranaDatabase({ url: 'http://127.0.0.1:1/x', token: secret, socket: null }).execute('SELECT 1'),
-      ),
-      await failure(
-        new HranaDatabase({ url: 'http://localhost/other', token: secret, socket: authority.socket }).execute(
-          'SELECT 1',
-        ),
-      ),
-    ];
-    expect(errors.map(({ kind }) => kind)).toEqual([
-      'unreachable',
-      'unauthorized',
-      'too-large',
-      'too-large',
-      'unreachable',
-      'protocol',
-    ]);
-    expect(
-      JSON.stringify(errors.map((error) => [error.message, error.code, error.stack, String(error.cause)])),
-    ).not.toContain(secret);
-  });
-
-  test('the client gives up in time', async () => {
-    const holder = database.stream();
-    await holder.execute('BEGIN IMMEDIATE');
-    const hurried = new HranaDatabase(addressOf(authority.socket, 'sessiondb'), { timeout: 50 });
-    expect(await failure(hurried.execute('CREATE TABLE late(a)'))).toMatchObject({ kind: 'timeout' });
-    await holder.close();
   });
 });

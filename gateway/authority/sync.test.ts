@@ -11,7 +11,7 @@ import {
   serveAuthority,
   startAuthority,
   TOKENS,
-} from './authority-on-socket.ts';
+} from './authority.fixture.ts';
 import { limits } from './limits.ts';
 import { decodeMessage, encodeMessage } from './protobuf.ts';
 import { Authority } from './server.ts';

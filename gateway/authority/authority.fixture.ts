@@ -2,6 +2,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { HranaError } from '../../machine/agentfs/hrana.ts';
+import type { WirePipelineResponse, WireRequest } from '../../machine/agentfs/hrana-wire.ts';
 import type { AuthorityAddress } from '../../machine/launch.ts';
 import { limits } from './limits.ts';
 import { Authority } from './server.ts';
@@ -17,6 +19,37 @@ export function addressOf(socket: string, database: 'agentfs' | 'sessiondb'): Au
 export function fetchOn(socket: string): typeof fetch {
   const overSocket = (input: string | URL | Request, init?: RequestInit) => fetch(input, { ...init, unix: socket });
   return Object.assign(overSocket, { preconnect: fetch.preconnect });
+}
+
+/** A request as it is, to see what the client hides. */
+export function postTo(socket: string, path: string, body: string | Uint8Array, token: string): Promise<Response> {
+  return fetch(`http://localhost${path}`, {
+    unix: socket,
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}` },
+    body,
+  });
+}
+
+/** A pipeline on sessiondb, with its status and bare answer. */
+export async function pipelineOn(
+  socket: string,
+  baton: string | null,
+  requests: readonly WireRequest[],
+): Promise<{ status: number; body: WirePipelineResponse & { code?: string } }> {
+  const body = JSON.stringify({ baton, requests });
+  const response = await postTo(socket, '/sessiondb/v2/pipeline', body, TOKENS.sessiondb);
+  return { status: response.status, body: (await response.json()) as WirePipelineResponse & { code?: string } };
+}
+
+/** The HranaError that a call must fail with. @throws when it does not */
+export async function failureOf(promise: Promise<unknown>): Promise<HranaError> {
+  const error = await promise.then(
+    () => null,
+    (reason: unknown) => reason,
+  );
+  if (!(error instanceof HranaError)) throw new Error('it should have failed with a HranaError');
+  return error;
 }
 
 export type ServedAuthority = {

@@ -2,11 +2,11 @@
  * The contents of files: rows of `fs_data`, holes, partial writes, truncation. Written data waits in memory for a close, an
  * fsync, a work boundary, a limit or one second, so that a hundred small writes are one row and one commit.
  */
-import { BoundedCache } from './bounded-cache.ts';
+import { breathe } from './breathe.ts';
 import { UnwrittenChunks } from './chunks.ts';
-import { bytesAsSql } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, now } from './inode.ts';
+import { ContentRows } from './rows.ts';
 import { isDirectory, isRegular } from './schema.ts';
 import type { Store } from './store.ts';
 import type { Transaction } from './transaction.ts';
@@ -16,15 +16,14 @@ const nothing = new Uint8Array(0);
 export class FileData {
   readonly #store: Store;
   readonly #unwritten = new Map<number, UnwrittenChunks>();
-  /** Rows that were read lately; an empty one is a hole. */
-  readonly #read: BoundedCache<string, Uint8Array>;
+  readonly #rows: ContentRows;
   #timer: Timer | null = null;
-  /** Bytes of the database that are in use, as of the last commit. */
+  /** Bytes of the database that are in use, at most: what is freed is counted when room runs out. */
   #used: number | null = null;
 
   constructor(store: Store) {
     this.#store = store;
-    this.#read = new BoundedCache(store.limits.readCache, (bytes) => bytes.length + 64);
+    this.#rows = new ContentRows(store);
   }
 
   /** At most `length` bytes from `offset`; fewer only at the end of the file. */
@@ -38,7 +37,7 @@ export class FileData {
       const inode = await this.#regularHere(ino);
       const end = Math.min(inode.size, offset + length);
       if (offset >= end) return nothing;
-      await this.#loadRows(ino, Math.floor(offset / this.#chunkSize), Math.floor((end - 1) / this.#chunkSize));
+      await this.#rows.load(ino, Math.floor(offset / this.#chunkSize), Math.floor((end - 1) / this.#chunkSize));
       const result = new Uint8Array(end - offset);
       for (const part of this.#parts(offset, end)) {
         const chunk = await this.#chunkHere(ino, part.index);
@@ -96,8 +95,7 @@ export class FileData {
           if (part.from >= chunk.length) continue;
           const zeroed = Uint8Array.from(chunk);
           zeroed.fill(0, part.from, Math.min(part.to, chunk.length));
-          await this.#writeRow(transaction, ino, part.index, zeroed);
-          transaction.afterCommit(() => this.#read.delete(rowKey(ino, part.index)));
+          await this.#rows.write(transaction, ino, part.index, zeroed);
         }
         const stamp = now();
         const current = (await transaction.inode(ino)) ?? inode;
@@ -136,14 +134,13 @@ export class FileData {
 
   /** Forgets what was read: a pull may have changed it. */
   forgetRead(): void {
-    this.#read.clear();
+    this.#rows.forgetAll();
     this.#used = null;
   }
 
   /** Bytes that the database uses. */
   async used(): Promise<number> {
-    this.#used ??= await this.#store.exclusive(() => this.#usedHere());
-    return this.#used;
+    return this.#store.exclusive(() => this.#usedHere());
   }
 
   stop(): void {
@@ -187,7 +184,7 @@ export class FileData {
     const unwritten = this.#unwritten.get(inode.ino);
     const result = new Uint8Array(end - offset);
     for (const part of this.#parts(offset, end)) {
-      const chunk = unwritten?.get(part.index) ?? this.#read.get(rowKey(inode.ino, part.index));
+      const chunk = unwritten?.get(part.index) ?? this.#rows.remembered(inode.ino, part.index);
       if (!chunk) return null;
       result.set(chunk.subarray(part.from, part.to), part.at);
     }
@@ -196,38 +193,7 @@ export class FileData {
 
   /** The bytes of one chunk as they are now; shorter than its place when the rest is zeros. */
   async #chunkHere(ino: number, index: number): Promise<Uint8Array> {
-    const known = this.#unwritten.get(ino)?.get(index) ?? this.#read.get(rowKey(ino, index));
-    if (known) return known;
-    await this.#loadRows(ino, index, index);
-    return this.#read.get(rowKey(ino, index)) ?? nothing;
-  }
-
-  async #loadRows(ino: number, first: number, last: number): Promise<void> {
-    const missing = (index: number) => !this.#unwritten.get(ino)?.has(index) && !this.#read.get(rowKey(ino, index));
-    let from = first;
-    let to = last;
-    while (from <= to && !missing(from)) from += 1;
-    while (to >= from && !missing(to)) to -= 1;
-    if (from > to) return;
-    const rows = await this.#store.driver.all(
-      'SELECT chunk_index, data FROM fs_data WHERE ino = ? AND chunk_index BETWEEN ? AND ?',
-      ino,
-      from,
-      to,
-    );
-    for (let index = from; index <= to; index++) this.#read.set(rowKey(ino, index), nothing);
-    for (const row of rows) this.#read.set(rowKey(ino, Number(row.chunk_index)), asBytes(row.data));
-  }
-
-  async #writeRow(transaction: Transaction, ino: number, index: number, bytes: Uint8Array): Promise<void> {
-    const { expression, value } = bytesAsSql(bytes);
-    await transaction.driver.run(
-      `INSERT INTO fs_data (ino, chunk_index, data) VALUES (?, ?, ${expression}) ` +
-        'ON CONFLICT(ino, chunk_index) DO UPDATE SET data = excluded.data',
-      ino,
-      index,
-      value,
-    );
+    return this.#unwritten.get(ino)?.get(index) ?? this.#rows.row(ino, index);
   }
 
   async #commitHere(ino: number): Promise<void> {
@@ -235,15 +201,20 @@ export class FileData {
     const inode = this.#store.cachedInode(ino);
     if (!chunks || !inode) return;
     await this.#store.transactHere(async (transaction) => {
-      for (const [index, bytes] of chunks.entries()) await this.#writeRow(transaction, ino, index, bytes);
+      let rows = 0;
+      for (const [index, bytes] of chunks.entries()) {
+        await this.#rows.write(transaction, ino, index, bytes);
+        rows += 1;
+        if (rows % 8 === 0) await breathe();
+      }
       await transaction.patchInode(inode, { size: inode.size, mtime: inode.mtime, ctime: inode.ctime });
       transaction.afterCommit(() => {
-        for (const [index, bytes] of chunks.entries()) this.#read.set(rowKey(ino, index), bytes);
+        for (const [index, bytes] of chunks.entries()) this.#rows.remember(ino, index, bytes);
         this.#unwritten.delete(ino);
         this.#store.setAhead(ino, null);
       });
     });
-    this.#used = null;
+    if (this.#used !== null) this.#used += chunks.weight;
   }
 
   async #truncateHere(transaction: Transaction, inode: Inode, size: number): Promise<Inode> {
@@ -252,10 +223,10 @@ export class FileData {
     const cut = size - (kept - 1) * this.#chunkSize;
     for (const [index, bytes] of this.#unwritten.get(ino)?.entries() ?? []) {
       if (index < kept)
-        await this.#writeRow(transaction, ino, index, index === kept - 1 ? bytes.subarray(0, cut) : bytes);
+        await this.#rows.write(transaction, ino, index, index === kept - 1 ? bytes.subarray(0, cut) : bytes);
     }
     if (size < inode.size) {
-      await transaction.driver.run('DELETE FROM fs_data WHERE ino = ? AND chunk_index >= ?', ino, kept);
+      await transaction.removeData(inode, kept);
       if (kept > 0 && cut < this.#chunkSize) {
         await transaction.driver.run(
           'UPDATE fs_data SET data = substr(data, 1, ?) WHERE ino = ? AND chunk_index = ? AND length(data) > ?',
@@ -272,10 +243,8 @@ export class FileData {
     transaction.afterCommit(() => {
       this.#unwritten.delete(ino);
       this.#store.setAhead(ino, null);
-      if (touched > 4096) this.#read.clear();
-      else for (let index = 0; index < touched; index++) this.#read.delete(rowKey(ino, index));
+      this.#rows.forget(ino, touched);
     });
-    this.#used = null;
     return truncated;
   }
 
@@ -291,8 +260,11 @@ export class FileData {
 
   async #requireRoom(bytes: number): Promise<void> {
     this.#used ??= await this.#usedHere();
-    if (this.#used + this.#weight() + bytes > this.#store.limits.capacity) {
-      throw new FileError('ENOSPC', `the organization's files may have ${this.#store.limits.capacity} bytes`);
+    const wanted = this.#weight() + bytes;
+    const { capacity } = this.#store.limits;
+    if (this.#used + wanted > capacity) this.#used = await this.#usedHere();
+    if (this.#used + wanted > capacity) {
+      throw new FileError('ENOSPC', `the organization's files may have ${capacity} bytes`);
     }
   }
 
@@ -303,12 +275,4 @@ export class FileData {
       void this.commitAll();
     }, this.#store.limits.commitAfterMs);
   }
-}
-
-const rowKey = (ino: number, index: number): string => `${ino}:${index}`;
-
-function asBytes(value: unknown): Uint8Array {
-  if (value instanceof Uint8Array) return value;
-  // The SDK's text rows, should there be any, are their UTF-8.
-  return new TextEncoder().encode(String(value));
 }

@@ -2,6 +2,7 @@
  * Names: what a directory holds, and every operation that changes it. Each is one transaction; each failure is a FileError
  * and changes nothing.
  */
+import { breathe } from './breathe.ts';
 import type { FileData } from './data.ts';
 import { FileError } from './errors.ts';
 import { directoryIno, randomIno, rootIno } from './ids.ts';
@@ -21,6 +22,8 @@ import type { Transaction } from './transaction.ts';
 
 export const maxNameBytes = 255;
 export const maxTargetBytes = 4096;
+/** Entries of a directory that are read at once. */
+const listPage = 1_000;
 
 export interface DirectoryEntry {
   readonly name: string;
@@ -62,15 +65,23 @@ export class Namespace {
       const directory = await this.#store.inodeHere(ino);
       if (!directory) throw new FileError('ENOENT', `directory ${ino} is gone`);
       if (!isDirectory(directory.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
-      const rows = await this.#store.driver.all(
-        `SELECT d.name AS name, ${inodeColumns} FROM fs_dentry d JOIN fs_inode i ON i.ino = d.ino ` +
-          'WHERE d.parent_ino = ? ORDER BY d.name',
-        ino,
-      );
-      return rows.map((row) => {
-        const inode = inodeOfRow(row);
-        return { name: String(row.name), inode: this.#store.cachedInode(inode.ino) ?? inode };
-      });
+      const entries: DirectoryEntry[] = [];
+      const rows = (after: string) =>
+        this.#store.driver.all(
+          `SELECT d.name AS name, ${inodeColumns} FROM fs_dentry d JOIN fs_inode i ON i.ino = d.ino ` +
+            'WHERE d.parent_ino = ? AND d.name > ? ORDER BY d.name LIMIT ?',
+          ino,
+          after,
+          listPage,
+        );
+      for (let page = await rows(''); ; page = await rows(entries.at(-1)!.name)) {
+        for (const row of page) {
+          const inode = inodeOfRow(row);
+          entries.push({ name: String(row.name), inode: this.#store.cachedInode(inode.ino) ?? inode });
+        }
+        if (page.length < listPage) return entries;
+        await breathe();
+      }
     });
   }
 
@@ -199,11 +210,14 @@ export class Namespace {
   }
 
   /** Counts an existing file as open. */
-  async open(ino: number): Promise<Inode> {
-    const inode = await this.#store.inode(ino);
-    if (!inode) throw new FileError('ESTALE', `file ${ino} is gone`);
-    this.#store.opened(ino);
-    return inode;
+  open(ino: number): Promise<Inode> {
+    // Alone: an unlink that is being committed would take it away.
+    return this.#store.exclusive(async () => {
+      const inode = await this.#store.inodeHere(ino);
+      if (!inode) throw new FileError('ESTALE', `file ${ino} is gone`);
+      this.#store.opened(ino);
+      return inode;
+    });
   }
 
   /** Ends one `open`; the last one removes a file that has no name any more. */

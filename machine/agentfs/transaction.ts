@@ -3,10 +3,11 @@
  * only when that is committed.
  */
 import type { BoundedCache } from './bounded-cache.ts';
+import { breathe } from './breathe.ts';
 import { FileError } from './errors.ts';
 import { dentryId } from './ids.ts';
 import { type Inode, type InodePatch, patchAsSql } from './inode.ts';
-import { isDirectory } from './schema.ts';
+import { isDirectory, isRegular, isSymlink } from './schema.ts';
 import { nameKey, type Store } from './store.ts';
 
 export class Transaction {
@@ -71,12 +72,22 @@ export class Transaction {
 
   /** Deletes a file's or directory's rows. */
   async removeInode(inode: Inode): Promise<void> {
-    if (!isDirectory(inode.mode)) {
-      await this.driver.run('DELETE FROM fs_data WHERE ino = ?', inode.ino);
-      await this.driver.run('DELETE FROM fs_symlink WHERE ino = ?', inode.ino);
-    }
+    if (isRegular(inode.mode)) await this.removeData(inode, 0);
+    if (isSymlink(inode.mode)) await this.driver.run('DELETE FROM fs_symlink WHERE ino = ?', inode.ino);
     await this.driver.run('DELETE FROM fs_inode WHERE ino = ?', inode.ino);
     this.#inodes.set(inode.ino, null);
+  }
+
+  /** Deletes a file's rows of contents from chunk `first` on. */
+  async removeData(inode: Inode, first: number): Promise<void> {
+    const step = 64;
+    const end = Math.ceil(inode.size / this.#store.chunkSize);
+    for (let from = first; from + step < end; from += step) {
+      const sql = 'DELETE FROM fs_data WHERE ino = ? AND chunk_index BETWEEN ? AND ?';
+      await this.driver.run(sql, inode.ino, from, from + step - 1);
+      await breathe();
+    }
+    await this.driver.run('DELETE FROM fs_data WHERE ino = ? AND chunk_index >= ?', inode.ino, first);
   }
 
   async insertName(parent: number, name: string, ino: number): Promise<void> {

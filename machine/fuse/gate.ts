@@ -54,7 +54,7 @@ export interface Question {
   readonly opcode: number;
   readonly pid: number;
   readonly node: ViewNode;
-  /** Whether the node is one of the composition's directories. */
+  /** Whether the node is one of the composition's directories; asked for before arming alone. */
   readonly isRoot: boolean;
   /** For LOOKUP, where the name leads; null when to nothing. */
   readonly leadsTo?: ViewNode['zone'] | null;

@@ -161,7 +161,7 @@ export class FuseSession {
   #question(request: Request, node: ViewNode): Question {
     const { opcode, pid } = request.header;
     const { view } = this.#context;
-    const question = { opcode, pid, node, isRoot: view.isRoot(node) };
+    const question = { opcode, pid, node, isRoot: !this.#gate.armed && view.isRoot(node) };
     if (opcode === opcodes.lookup && node.zone === 'home') {
       const child = view.child(node, decodeLookup(request.text(0)));
       return { ...question, leadsTo: child?.kind === 'fixed' ? child.node.zone : null };

@@ -62,7 +62,11 @@ const phrases: Readonly<Record<string, Phrase>> = {
       return change && { mode: 'replace', path: parts[0], old_string: change[0], new_string: change[1] };
     },
   },
-  search_files: { example: 'use search_files: text', read: whole('pattern', { target: 'content', path: '.' }) },
+  // Not `.`: Hermes runs grep with --exclude-dir=.*, which excludes that too.
+  search_files: {
+    example: 'use search_files: text',
+    read: whole('pattern', { target: 'content', path: '/workspace' }),
+  },
   execute_code: { example: 'use execute_code: print(6 * 7)', read: whole('code') },
   memory: { example: 'use memory: I like teal', read: whole('content', { action: 'add', target: 'memory' }) },
   todo: {

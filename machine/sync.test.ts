@@ -241,3 +241,32 @@ test('a machine that was killed has its committed changes again, and sends them'
   expect(await again.boundary.end('conv_g')).toEqual({ state: 'clean' });
   expect(Buffer.from(await authority.cloud.readFile('/conversations/conv_g/survivor')).toString()).toBe('survived');
 }, 30_000);
+
+test('a machine says why it cannot start: nothing provisioned, or nobody there', async () => {
+  const launch = (more: Partial<typeof authority.address>, name: string) => ({
+    agentfs: { ...authority.address, ...more },
+    replicaDirectory: join(authority.directory, name),
+  });
+  const empty = await startAuthority({ isProvisioned: false });
+  await expect(openOrganizationFiles(launch(empty.address, 'u1'), { log: quiet })).rejects.toThrow(
+    'not been provisioned',
+  );
+  await empty.stop();
+  await expect(openOrganizationFiles(launch({ token: 'wrong' }, 'u2'), { log: quiet })).rejects.toThrow('401');
+  authority.setReachable(false);
+  await expect(openOrganizationFiles(launch({}, 'u3'), { log: quiet })).rejects.toThrow('503');
+  authority.setReachable(true);
+});
+
+test('an existing replica opens without the cloud', async () => {
+  await replica();
+  const replicaDirectory = join(authority.directory, `r${count}`);
+  await opened.pop()!.boundary.close();
+  authority.setReachable(false);
+  const before = authority.requests();
+  const again = await openOrganizationFiles({ agentfs: authority.address, replicaDirectory }, { log: quiet });
+  opened.push(again);
+  expect(await again.files.find('/conversations')).not.toBeNull();
+  expect(authority.requests()).toBe(before);
+  authority.setReachable(true);
+});

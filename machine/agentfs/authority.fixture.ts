@@ -23,8 +23,8 @@ export interface TestAuthority {
   stop(): Promise<void>;
 }
 
-/** An authority with a provisioned, empty organization. */
-export async function startAuthority(): Promise<TestAuthority> {
+/** An authority with an empty organization, provisioned unless told otherwise. */
+export async function startAuthority({ isProvisioned = true } = {}): Promise<TestAuthority> {
   const directory = mkdtempSync(join(tmpdir(), 'agentfs-test-'));
   const behind = join(directory, 'a.sock');
   const main = join(import.meta.dir, '../../gateway/authority/main.ts');
@@ -58,7 +58,7 @@ export async function startAuthority(): Promise<TestAuthority> {
   const address = { url: 'http://localhost/agentfs', token, socket };
   const sql = new HranaDatabase({ ...address, socket: behind });
   const cloud = new CloudFiles(sql);
-  await cloud.provision();
+  if (isProvisioned) await cloud.provision();
   return {
     directory,
     address,

@@ -51,9 +51,12 @@ def session_database(path):
     for role, content in (("user", "naïve ☃ \u0000 'quoted' \"double\""), ("assistant", "teal is a colour 水"), ("user", "")):
         say(lambda: db.append_message("s1", role=role, content=content, finish_reason="stop", token_count=2**60))
     say(lambda: db.append_message("s1", role="assistant", content=None, tool_calls=[{"id": "c", "function": {"name": "n"}}]))
+    hard = "\r\n\r\u2028\ufeff e\u0301 é 👩‍👩‍👧 עברית <<< \\ \x00 \x7f \t"
+    say(lambda: db.append_message("s1", role="user", content=hard * 40_000, api_content=hard))
+    say(lambda: [message.get("content") == hard * 40_000 for message in db.get_messages("s1")])
     say(lambda: db.append_message("missing", role="user", content="no such session"))
-    say(lambda: db.get_messages("s1"))
-    say(lambda: db.get_messages_as_conversation("s1"))
+    say(lambda: [str(message)[:300] for message in map(plain, db.get_messages("s1"))])
+    say(lambda: [str(message)[:200] for message in map(plain, db.get_messages_as_conversation("s1"))])
     say(lambda: db.search_messages("teal"))
     say(lambda: db.search_messages("水 colour"))
     say(lambda: db.search_messages('"unbalanced'))
@@ -66,7 +69,7 @@ def session_database(path):
     say(lambda: db.get_compression_lock_holder("s1"))
     say(lambda: db.release_compression_lock("s1", "me"))
     say(lambda: db.archive_and_compact("s1", [{"role": "user", "content": "short"}]))
-    say(lambda: db.get_messages("s1", include_inactive=True))
+    say(lambda: [str(message)[:300] for message in map(plain, db.get_messages("s1", include_inactive=True))])
     say(lambda: db.replace_messages("s2", [{"role": "user", "content": str(n)} for n in range(40)]))
     say(lambda: db.message_count("s2"))
     say(lambda: db.list_sessions_rich())

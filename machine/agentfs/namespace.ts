@@ -299,9 +299,9 @@ async function requireNotInside(transaction: Transaction, moved: Inode, parent: 
   if (!isDirectory(moved.mode)) return;
   for (let ino = parent, depth = 0; ino !== rootIno; depth++) {
     if (ino === moved.ino || depth > 1000) throw new FileError('EINVAL', 'a directory cannot be moved into itself');
-    const row = await transaction.driver.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
-    if (!row) return;
-    ino = Number(row.parent_ino);
+    ino = await transaction.parent(ino);
+    // Not below the root at all: then not below what is moved either.
+    if (ino === 0) return;
   }
 }
 

@@ -44,6 +44,8 @@ export class Store {
   #tail: Promise<unknown> = Promise.resolve();
   readonly #inodes: BoundedCache<number, Inode>;
   readonly #names: BoundedCache<string, number>;
+  /** The directory that an inode was last seen in; what a file with several names has here is one of them. */
+  readonly #parents: BoundedCache<number, number>;
   /** Files with unwritten data: their true size and times are here, not in their row. Kept by `FileData`. */
   readonly #ahead = new Map<number, Inode>();
   readonly #opens = new Map<number, number>();
@@ -55,6 +57,7 @@ export class Store {
     this.chunkSize = chunkSize;
     this.#inodes = new BoundedCache(limits.cachedInodes);
     this.#names = new BoundedCache(limits.cachedNames);
+    this.#parents = new BoundedCache(limits.cachedNames);
   }
 
   /** Opens the store of a database that has the schema; throws where it has none. */
@@ -107,7 +110,7 @@ export class Store {
       });
       throw asFileError(error);
     }
-    transaction.applyTo({ inodes: this.#inodes, names: this.#names, ahead: this.#ahead });
+    transaction.applyTo({ inodes: this.#inodes, names: this.#names, parents: this.#parents, ahead: this.#ahead });
     return result;
   }
 
@@ -139,7 +142,19 @@ export class Store {
     const row = await this.driver.get('SELECT ino FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
     const ino = row ? Number(row.ino) : 0;
     this.#names.set(nameKey(parent, name), ino);
+    if (ino !== 0) this.#parents.set(ino, parent);
     return ino;
+  }
+
+  /** The directory that holds a directory, or 0. For whoever runs exclusively. */
+  async parentHere(ino: number): Promise<number> {
+    const cached = this.#parents.get(ino);
+    if (cached !== undefined) return cached;
+    // The schema has no index for this; the cache spares nearly every such look through the table.
+    const row = await this.driver.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
+    const parent = row ? Number(row.parent_ino) : 0;
+    if (parent !== 0) this.#parents.set(ino, parent);
+    return parent;
   }
 
   /** The inode, or null. */
@@ -187,6 +202,7 @@ export class Store {
   async forget(): Promise<void> {
     this.#inodes.clear();
     this.#names.clear();
+    this.#parents.clear();
     await this.driver.forget();
   }
 }

@@ -14,6 +14,7 @@ export class Transaction {
   readonly #store: Store;
   readonly #inodes = new Map<number, Inode | null>();
   readonly #names = new Map<string, number>();
+  readonly #parents = new Map<number, number>();
   readonly #afterCommit: (() => void)[] = [];
 
   constructor(store: Store) {
@@ -99,6 +100,7 @@ export class Transaction {
       ino,
     );
     this.#names.set(nameKey(parent, name), ino);
+    this.#parents.set(ino, parent);
   }
 
   async removeName(parent: number, name: string): Promise<void> {
@@ -110,6 +112,12 @@ export class Transaction {
   async replaceName(parent: number, name: string, ino: number): Promise<void> {
     await this.driver.run('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
     this.#names.set(nameKey(parent, name), ino);
+    this.#parents.set(ino, parent);
+  }
+
+  /** The directory that holds a directory, or 0. */
+  async parent(ino: number): Promise<number> {
+    return this.#parents.get(ino) ?? this.#store.parentHere(ino);
   }
 
   async isEmptyDirectory(ino: number): Promise<boolean> {
@@ -124,6 +132,7 @@ export class Transaction {
   applyTo(caches: {
     inodes: BoundedCache<number, Inode>;
     names: BoundedCache<string, number>;
+    parents: BoundedCache<number, number>;
     ahead: Map<number, Inode>;
   }): void {
     for (const [ino, inode] of this.#inodes) {
@@ -136,6 +145,7 @@ export class Transaction {
       }
     }
     for (const [key, ino] of this.#names) caches.names.set(key, ino);
+    for (const [ino, parent] of this.#parents) caches.parents.set(ino, parent);
     for (const change of this.#afterCommit) change();
   }
 }

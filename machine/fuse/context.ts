@@ -41,9 +41,15 @@ export class MountContext {
     this.files = view.files;
   }
 
-  /** Seconds that the kernel may remember a name or attributes in a zone. */
-  memorySeconds(zone: Zone): number {
+  /** Seconds that the kernel may remember that a zone's directory has no such name. */
+  absenceSeconds(zone: Zone): number {
     return zoneRules[zone].cached && this.kernel.forgetsAtOnce ? longSeconds : 0;
+  }
+
+  /** Seconds that the kernel may remember name and attributes of a node. */
+  memorySeconds(zone: Zone): number {
+    // Root and home are walked through by everything, are everybody's to look at, and change in nothing but times.
+    return zone === 'root' || zone === 'home' ? longSeconds : this.absenceSeconds(zone);
   }
 
   entry(zone: Zone, inode: Inode): EntryAnswer {
@@ -63,8 +69,7 @@ export class MountContext {
 
   attributesReply(request: Request, zone: Zone, inode: Inode): Uint8Array {
     const { bytes, view } = replyFor(request.header.unique, 104);
-    // Root and home are walked through by everything, are everybody's to look at, and change in nothing but times.
-    writeU64(view, replyHeaderBytes, zone === 'root' || zone === 'home' ? longSeconds : this.memorySeconds(zone));
+    writeU64(view, replyHeaderBytes, this.memorySeconds(zone));
     // The mount's root is no inode of the organization's to show.
     writeAttributes(view, replyHeaderBytes + 16, zone === 'root' ? { ...inode, mode: 0o040555 } : inode);
     return bytes;

@@ -17,7 +17,7 @@ export const lookup: Operation = (context, request, node) => {
 
 function lookedUp(context: MountContext, request: Request, node: ViewNode, found: Found | null): Uint8Array {
   if (found) return context.entryReply(request, found.zone, found.inode);
-  const seconds = context.memorySeconds(node.zone);
+  const seconds = context.absenceSeconds(node.zone);
   if (seconds === 0) throw new FileError('ENOENT', 'no such name');
   // Node 0: the kernel remembers that there is nothing.
   const { bytes, view } = replyFor(request.header.unique, entryBytes);

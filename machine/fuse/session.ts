@@ -33,7 +33,7 @@ export interface TouchBoundary {
 
 /** Requests that are being answered, and their bytes, before the stream is not read any further. */
 const maxRequests = 512;
-const maxRequestBytes = 32 * 1024 * 1024;
+const maxRequestBytes = 8 * 1024 * 1024;
 /** Notifications at once; the relay's queue of them is bounded. */
 const maxInvalidations = 1_000;
 

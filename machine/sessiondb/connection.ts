@@ -12,6 +12,7 @@ import {
   wireArguments,
 } from './frames.ts';
 import type { Lineage } from './lineage.ts';
+import { pinnedSchemaText } from './pinned-schema.ts';
 import { type Plan, planOf, severalStatements } from './statements.ts';
 import type { Argument } from './writes.ts';
 
@@ -118,7 +119,11 @@ export class RelayConnection {
       const inserts = (plan.kind === 'write' || plan.kind === 'delegation') && plan.insert;
       steps.push({
         stmt: {
-          sql: scoped ? scopeDelegations(sql, this.#lineage.sessions()) : sql,
+          sql: scoped
+            ? scopeDelegations(sql, this.#lineage.sessions())
+            : plan.kind === 'schema'
+              ? pinnedSchemaText(sql)
+              : sql,
           ...wireArguments(args),
           want_rows: true,
         },

@@ -19,6 +19,18 @@ const statements = new Set([
   "INSERT INTO messages_fts_trigram(messages_fts_trigram) VALUES('rebuild')",
 ]);
 
+const fillsIndex = /^INSERT INTO (messages_fts\w*)\(rowid, content\) SELECT /;
+
+/**
+ * The text that goes to the authority. Two children that start at once on an empty database both empty and fill the search
+ * index, each in single statements; when their steps interleave, a plain INSERT meets rows of the other and its child goes
+ * on without SessionDB. Replacing a row of the index by itself is what both want.
+ */
+export function pinnedSchemaText(sql: string): string {
+  const text = normalized(sql);
+  return fillsIndex.test(text) ? text.replace('INSERT INTO', 'INSERT OR REPLACE INTO') : sql;
+}
+
 /** SHA-256 of the longer texts, white space apart. */
 const digests = new Set([
   '470b3341c9f17977120da4788c1cdf7e', // SCHEMA_SQL

@@ -9,7 +9,8 @@ import { startAuthority, type TestAuthority } from './testing/authority.ts';
 let authority: TestAuthority;
 const schema = [
   'CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, title TEXT UNIQUE, parent_session_id TEXT, started_at REAL)',
-  'CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id), role TEXT)',
+  'CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id), role TEXT, content TEXT, tool_name TEXT, tool_calls TEXT)',
+  'CREATE VIRTUAL TABLE messages_fts USING fts5(content)',
   'CREATE TABLE async_delegations (delegation_id TEXT PRIMARY KEY, parent_session_id TEXT, state TEXT)',
 ];
 
@@ -112,6 +113,19 @@ describe('transactions', () => {
       e: { k: 'IntegrityError', m: 'FOREIGN KEY constraint failed' },
     });
     await child.end();
+  });
+
+  test('two children that fill the search index at once do not fail each other', async () => {
+    const fill: [string] = [
+      `INSERT INTO messages_fts(rowid, content) SELECT id, COALESCE(content, '') || ' ' || COALESCE(tool_name, '') || ' ' || COALESCE(tool_calls, '') FROM messages`,
+    ];
+    const [one, other] = [new Child(), new Child()];
+    await one.run(1, session('w1'), [said, ['w1', 'user']]);
+    await Promise.all([one.run(1, ['DELETE FROM messages_fts']), other.run(1, ['DELETE FROM messages_fts'])]);
+    for (const child of [one, other]) expect((await child.run(1, fill)).e).toBeUndefined();
+    const count = 'SELECT (SELECT count(*) FROM messages_fts) = (SELECT count(*) FROM messages)';
+    expect((await one.run(1, [count])).r[0]?.d).toEqual([[1]]);
+    await Promise.all([one.end(), other.end()]);
   });
 
   test('the end of a child rolls back and frees the lock', async () => {

@@ -16,8 +16,8 @@ export interface TestAuthority {
   requests(): number;
   /** Stops answering, as if the network were gone, or answers again. */
   setReachable(reachable: boolean): void;
-  /** Keeps every answer back for so long. */
-  setDelay(ms: number): void;
+  /** Keeps every answer back until the call that it returns. */
+  hold(): () => void;
   /** SQL straight in the cloud. */
   readonly sql: HranaDatabase;
   stop(): Promise<void>;
@@ -39,7 +39,7 @@ export async function startAuthority({ isProvisioned = true } = {}): Promise<Tes
   if (!first.value || !new TextDecoder().decode(first.value).includes('ready')) throw new Error('no authority');
   let count = 0;
   let reachable = true;
-  let delay = 0;
+  let held = Promise.resolve();
   const socket = join(directory, 'p.sock');
   const proxy = Bun.serve({
     unix: socket,
@@ -51,7 +51,7 @@ export async function startAuthority({ isProvisioned = true } = {}): Promise<Tes
       const { pathname } = new URL(request.url);
       const { method, headers } = request;
       const body = await request.arrayBuffer();
-      await Bun.sleep(delay);
+      await held;
       return fetch(`http://localhost${pathname}`, { method, headers, body, unix: behind, decompress: false });
     },
   });
@@ -64,8 +64,10 @@ export async function startAuthority({ isProvisioned = true } = {}): Promise<Tes
     address,
     cloud,
     sql,
-    setDelay: (ms) => {
-      delay = ms;
+    hold: () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      held = promise;
+      return resolve;
     },
     requests: () => count,
     setReachable: (is) => {

@@ -1,10 +1,10 @@
 /** A real mount between work boundaries: what the cloud changed is seen, and nothing asks the cloud without need. */
-import { afterAll, beforeAll, expect, test } from 'bun:test';
+import { afterAll, beforeAll, expect } from 'bun:test';
 import { join } from 'node:path';
 import { startAuthority, type TestAuthority } from '../agentfs/authority.fixture.ts';
 import { type OpenedFiles, openOrganizationFiles } from '../sync.ts';
 import { Gate } from './gate.ts';
-import { mountView, shell, type TestMount } from './mount.fixture.ts';
+import { canMount, mountTest, mountView, shell, type TestMount } from './mount.fixture.ts';
 import { opcodes } from './wire.ts';
 
 let authority: TestAuthority;
@@ -15,6 +15,7 @@ const conversation = 'conv_a';
 const root = `/conversations/${conversation}`;
 
 beforeAll(async () => {
+  if (!canMount) return;
   authority = await startAuthority();
   for (const name of ['work/sub', 'artifacts', 'state', 'logs'])
     await authority.cloud.ensureDirectory(`${root}/${name}`);
@@ -34,6 +35,7 @@ beforeAll(async () => {
   await opened.boundary.end(conversation);
 });
 afterAll(async () => {
+  if (!canMount) return;
   await mount.unmount();
   await opened.boundary.close();
   await authority.stop();
@@ -47,7 +49,7 @@ async function turn<Result>(work: () => Promise<Result>): Promise<{ result: Resu
   return { result, requests: authority.requests() - before };
 }
 
-test('a turn that only reads makes one request; the kernel remembers within it', async () => {
+mountTest('a turn that only reads makes one request; the kernel remembers within it', async () => {
   const { result, requests } = await turn(async () => {
     await shell(workspace, 'cat sub/file');
     const before = mount.requests.get(opcodes.lookup)!;
@@ -59,7 +61,7 @@ test('a turn that only reads makes one request; the kernel remembers within it',
   expect(requests).toBe(1);
 });
 
-test('a turn that touches nothing makes none', async () => {
+mountTest('a turn that touches nothing makes none', async () => {
   const { requests } = await turn(async () => {
     const { output } = await shell(mount.path, 'stat -c %F home');
     expect(output).toBe('directory\n');
@@ -67,30 +69,34 @@ test('a turn that touches nothing makes none', async () => {
   expect(requests).toBe(0);
 });
 
-test('what the cloud changed meanwhile is seen in the next turn, in names, attributes and contents, also from a directory that a process sits in', async () => {
-  await turn(() => shell(workspace, 'ls -l . sub >/dev/null; cat sub/file; stat sub/new 2>/dev/null || true'));
-  await shell(workspace, 'mkfifo go');
-  const sitting = shell(
-    `${workspace}/sub`,
-    'touch ../sits; read -r -t 20 < ../go || true; cat file new; pwd -P | grep -c sub; ls',
-  );
-  await shell(workspace, 'until [ -e sits ]; do sleep 0.05; done');
-  const before = (await authority.cloud.stat(`${root}/work/sub/file`))!;
-  await authority.sql.batch(
-    [
-      { sql: "UPDATE fs_data SET data = CAST('changed in the cloud' AS BLOB) WHERE ino = ?", args: [before.ino] },
-      { sql: 'UPDATE fs_inode SET size = 20, mtime = mtime + 1 WHERE ino = ?', args: [before.ino] },
-    ],
-    { transaction: true },
-  );
-  await authority.cloud.writeFileOnce(`${root}/work/sub/new`, Buffer.from(', and new'));
-  const { result } = await turn(() => shell(workspace, 'stat -c %s sub/file; cat sub/file sub/new; ls sub'));
-  expect(result.output).toBe('20\nchanged in the cloud, and newfile\nnew\n');
-  await turn(() => shell(workspace, 'timeout 5 bash -c "echo > go"'));
-  expect((await sitting).output).toContain('changed in the cloud, and new1\nfile\nnew');
-}, 30_000);
+mountTest(
+  'what the cloud changed meanwhile is seen in the next turn, in names, attributes and contents, also from a directory that a process sits in',
+  async () => {
+    await turn(() => shell(workspace, 'ls -l . sub >/dev/null; cat sub/file; stat sub/new 2>/dev/null || true'));
+    await shell(workspace, 'mkfifo go');
+    const sitting = shell(
+      `${workspace}/sub`,
+      'touch ../sits; read -r -t 20 < ../go || true; cat file new; pwd -P | grep -c sub; ls',
+    );
+    await shell(workspace, 'until [ -e sits ]; do sleep 0.05; done');
+    const before = (await authority.cloud.stat(`${root}/work/sub/file`))!;
+    await authority.sql.batch(
+      [
+        { sql: "UPDATE fs_data SET data = CAST('changed in the cloud' AS BLOB) WHERE ino = ?", args: [before.ino] },
+        { sql: 'UPDATE fs_inode SET size = 20, mtime = mtime + 1 WHERE ino = ?', args: [before.ino] },
+      ],
+      { transaction: true },
+    );
+    await authority.cloud.writeFileOnce(`${root}/work/sub/new`, Buffer.from(', and new'));
+    const { result } = await turn(() => shell(workspace, 'stat -c %s sub/file; cat sub/file sub/new; ls sub'));
+    expect(result.output).toBe('20\nchanged in the cloud, and newfile\nnew\n');
+    await turn(() => shell(workspace, 'timeout 5 bash -c "echo > go"'));
+    expect((await sitting).output).toContain('changed in the cloud, and new1\nfile\nnew');
+  },
+  30_000,
+);
 
-test('what a turn wrote is in the cloud when its boundary has ended', async () => {
+mountTest('what a turn wrote is in the cloud when its boundary has ended', async () => {
   const { requests } = await turn(() =>
     shell(workspace, 'mkdir -p out && printf made > out/made && ln -s made out/link'),
   );
@@ -99,7 +105,7 @@ test('what a turn wrote is in the cloud when its boundary has ended', async () =
   expect((await authority.cloud.list(`${root}/work/out`)).map(({ name }) => name)).toEqual(['link', 'made']);
 });
 
-test('an unreachable cloud fails no operation', async () => {
+mountTest('an unreachable cloud fails no operation', async () => {
   authority.setReachable(false);
   opened.boundary.begin(conversation);
   const { output } = await shell(workspace, 'printf kept > kept && cat kept sub/file');

@@ -3,7 +3,8 @@
  * /dev/fuse. The test process itself must never look at the mount: it serves it.
  */
 import { dlopen, ptr } from 'bun:ffi';
-import { closeSync, mkdtempSync, openSync, read, rmdirSync, writeSync } from 'node:fs';
+import { test } from 'bun:test';
+import { accessSync, closeSync, constants, mkdtempSync, openSync, read, rmdirSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { HolderView } from '../agentfs/views.ts';
@@ -20,6 +21,21 @@ const newMountNamespace = 0x20000;
 const recursivePrivate = 0x4000n | 0x40000n;
 const noSuidNoDev = 6n;
 const detach = 2;
+
+/** Root may mount, where there is something to mount with. */
+export const canMount = process.getuid?.() === 0 && isAccessible('/dev/fuse');
+/** A test that needs a mount; skipped, and said so, where there can be none. */
+export const mountTest = canMount ? test : test.skip;
+
+function isAccessible(path: string): boolean {
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK);
+    return true;
+  } catch {
+    // Missing, or not ours to open.
+    return false;
+  }
+}
 
 let isUnshared = false;
 

@@ -22,11 +22,17 @@ interface ConversationRow {
   readonly created_at: Date;
 }
 
+/** Conversations kept in memory; the oldest is forgotten first and read again when it comes back. */
+const maxRemembered = 10_000;
 /** How many specialists a list answers with at most. */
 const maxSpecialists = 1_000;
 
 export class Conversations {
   readonly #sql: Sql;
+  /** This process alone writes conversations, so what it has read stays true. A warm turn then asks nothing (ADR-046 §8). */
+  readonly #known = new Map<ConversationId, Conversation>();
+  /** Grows with each binding: a read that began before one does not fill the memory after it. */
+  #bindings = 0;
 
   constructor(sql: Sql) {
     this.#sql = sql;
@@ -92,15 +98,31 @@ export class Conversations {
       if (violates(error, 'conversations_pkey')) throw new Problem('conflict', 'This conversation exists already');
       throw error;
     }
-    return { id, specialist, session: null, createdAt };
+    const conversation = { id, specialist, session: null, createdAt };
+    this.#remember(conversation);
+    return conversation;
   }
 
   async find(id: ConversationId): Promise<Conversation | null> {
+    const known = this.#known.get(id);
+    if (known !== undefined) return known;
+    const bindings = this.#bindings;
     const rows = await withDeadline(
       this.#sql<ConversationRow[]>`
         select id, ordinal, specialist, session, created_at from conversations where id = ${id}`,
     );
-    return rows[0] === undefined ? null : conversationOfRow(rows[0]);
+    if (rows[0] === undefined) return null;
+    const conversation = conversationOfRow(rows[0]);
+    if (bindings === this.#bindings) this.#remember(conversation);
+    return conversation;
+  }
+
+  #remember(conversation: Conversation): void {
+    if (this.#known.size >= maxRemembered) {
+      const oldest = this.#known.keys().next();
+      if (!oldest.done) this.#known.delete(oldest.value);
+    }
+    this.#known.set(conversation.id, conversation);
   }
 
   /** Newest first. */
@@ -121,6 +143,16 @@ export class Conversations {
   /** Once, after `session/new`; the same session again is fine, another one is a conflict. */
   async bindSession(id: ConversationId, session: string): Promise<void> {
     try {
+      await this.#bind(id, session);
+    } finally {
+      // Also when the answer was lost: then the next question is for the database.
+      this.#bindings += 1;
+      this.#known.delete(id);
+    }
+  }
+
+  async #bind(id: ConversationId, session: string): Promise<void> {
+    try {
       const rows = await withDeadline(
         this.#sql`
           update conversations set session = ${session}
@@ -131,7 +163,8 @@ export class Conversations {
       if (!violates(error, 'conversations_session_key')) throw error;
       throw new Problem('conflict', 'This session belongs to another conversation');
     }
-    if ((await this.find(id)) === null) throw new Problem('not-found', 'There is no such conversation');
+    const found = await withDeadline(this.#sql`select 1 from conversations where id = ${id}`);
+    if (found.length === 0) throw new Problem('not-found', 'There is no such conversation');
     throw new Problem('conflict', 'This conversation has another session already');
   }
 }

@@ -248,6 +248,13 @@ describe.each(databases)('governance on the %s', (_, start) => {
     expect(await governance.authenticate(secret)).toEqual(caller);
   });
 
+  test('a known conversation costs no query', async () => {
+    await governance.findConversation(conversation);
+    await raw((sql) => sql`update conversations set created_at = 'epoch' where id = ${conversation}`);
+    expect((await governance.findConversation(conversation))?.createdAt.getTime()).toBeGreaterThan(0);
+    expect(await governance.findConversation(newConversationId())).toBeNull();
+  });
+
   test('specialists: by id or name, a name once, offboarding changes routing only', async () => {
     const made = await governance.createSpecialist('Théo', 'Answer in verse.');
     expect(await governance.findSpecialist(made.id)).toEqual(made);
@@ -268,7 +275,9 @@ describe.each(databases)('governance on the %s', (_, start) => {
     const [one, two] = [newConversationId(), newConversationId()];
     await governance.createConversation(one, specialist.id);
     await governance.createConversation(two, specialist.id);
+    const reads = Promise.all([governance.findConversation(one), governance.findConversation(one)]);
     await governance.bindSession(one, 'session-1');
+    await reads;
     await governance.bindSession(one, 'session-1');
     expect((await governance.findConversation(one))?.session).toBe('session-1');
     expect(await refusal(governance.bindSession(one, 'session-2'))).toBe('conflict');

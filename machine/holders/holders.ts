@@ -25,7 +25,7 @@ export type Start =
 export type StartHolder = (conversation: string, session: string | null, generation: number) => Promise<Start>;
 
 type Entry =
-  | { readonly state: 'starting' }
+  | { readonly state: 'starting'; readonly started: Promise<void> }
   | { readonly state: 'attached'; readonly holder: Holder }
   | { readonly state: 'idle'; readonly holder: Holder }
   | { readonly state: 'ending'; readonly ended: Promise<void> };
@@ -47,8 +47,13 @@ export class Holders implements Admissions {
     for (;;) {
       if (this.#closing) return { outcome: 'refused', refusal: 'closing', detail: 'the machine is closing' };
       const entry = this.#entries.get(conversation);
-      if (entry?.state === 'starting' || entry?.state === 'attached') {
+      if (entry?.state === 'attached') {
         return { outcome: 'refused', refusal: 'busy', detail: 'somebody is attached to this conversation' };
+      }
+      if (entry?.state === 'starting') {
+        // Whoever asked for it may have gone meanwhile: then the child is there for the next one.
+        await entry.started;
+        continue;
       }
       if (entry?.state === 'ending') {
         await entry.ended;
@@ -96,7 +101,8 @@ export class Holders implements Admissions {
   async #attachCold(conversation: string, session: string | null): Promise<Admission> {
     const evicted = this.#makeRoom();
     if (!evicted) return { outcome: 'refused', refusal: 'full', detail: `all ${this.#maxHolders} holders are at work` };
-    this.#entries.set(conversation, { state: 'starting' });
+    const started = Promise.withResolvers<void>();
+    this.#entries.set(conversation, { state: 'starting', started: started.promise });
     let start: Start;
     try {
       await evicted;
@@ -105,6 +111,8 @@ export class Holders implements Admissions {
     } catch (error) {
       this.#entries.delete(conversation);
       throw error;
+    } finally {
+      started.resolve();
     }
     if (start.outcome === 'refused') {
       this.#entries.delete(conversation);

@@ -5,6 +5,7 @@ import { startChild } from './child-process.ts';
 import type { Configuration } from './config/configuration.ts';
 import type { DataDirectory } from './datadir/data-directory.ts';
 import type { Log } from './log.ts';
+import { selfCommand } from './self.ts';
 import type { StopStack } from './stop-stack.ts';
 
 export interface Authorities {
@@ -34,7 +35,7 @@ export async function openAuthorities(
   const tokens = { agentfs: randomToken(), sessiondb: randomToken() };
   const child = await startChild({
     name: 'the embedded authority',
-    argv: ['authority', '--data', data.authority, '--socket', socket],
+    command: [...selfCommand(), 'authority', '--data', data.authority, '--socket', socket],
     firstLine: JSON.stringify({ tokens }),
     readyMs,
     onLog: (line) => log.part('authority').info('said', { line }),

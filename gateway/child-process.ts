@@ -1,8 +1,9 @@
-/** A child of this program: this program again under another command. It becomes ready, is watched and ends with us. */
-import { selfCommand } from './self.ts';
+/** A child of this program: it becomes ready, is watched, and ends with us. */
 
 export interface ChildProcess {
   readonly pid: number;
+  /** The members of its ready line. */
+  readonly ready: Readonly<Record<string, unknown>>;
   /** Resolves with a sentence when the process is gone, however that came. */
   readonly exited: Promise<string>;
   /** Orderly: its input ends, which is its signal to stop. It is killed after `graceMs`. */
@@ -12,8 +13,10 @@ export interface ChildProcess {
 export interface ChildOptions {
   /** What it is called in errors. */
   readonly name: string;
-  /** The command and its arguments. */
-  readonly argv: readonly string[];
+  /** The program and its arguments. */
+  readonly command: readonly string[];
+  /** How the program calls itself in a list of processes, where that is not the path that starts it. */
+  readonly argv0?: string;
   /** One line for its input, such as secrets; its input then stays open. */
   readonly firstLine?: string;
   /** How long it may take until it prints `{"ready":true}`. */
@@ -27,7 +30,8 @@ const environment = { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' };
 
 /** Throws with what went wrong when it does not become ready; no process is left then. */
 export async function startChild(options: ChildOptions): Promise<ChildProcess> {
-  const child = Bun.spawn([...selfCommand(), ...options.argv], {
+  const child = Bun.spawn([...options.command], {
+    ...(options.argv0 === undefined ? {} : { argv0: options.argv0 }),
     env: environment,
     stdin: 'pipe',
     stdout: 'pipe',
@@ -47,10 +51,11 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
   });
   const timeout = Promise.withResolvers<never>();
   const timer = setTimeout(() => timeout.reject(new Error(`not ready within ${options.readyMs} ms`)), options.readyMs);
+  let ready: ChildProcess['ready'];
   try {
     if (options.firstLine !== undefined) child.stdin.write(`${options.firstLine}\n`);
     await child.stdin.flush();
-    await Promise.race([
+    ready = await Promise.race([
       readyLine(child.stdout),
       exited.then((how) => Promise.reject(new Error(how))),
       timeout.promise,
@@ -64,6 +69,7 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
   }
   return {
     pid: child.pid,
+    ready,
     exited,
     async stop(graceMs) {
       child.stdin.end();
@@ -75,7 +81,7 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
 }
 
 /** Resolves at the ready line; never when the output ends before it, since the exit tells more. */
-async function readyLine(stream: ReadableStream<Uint8Array>): Promise<void> {
+async function readyLine(stream: ReadableStream<Uint8Array>): Promise<ChildProcess['ready']> {
   const decoder = new TextDecoder();
   const reader = stream.getReader();
   let text = '';
@@ -85,7 +91,8 @@ async function readyLine(stream: ReadableStream<Uint8Array>): Promise<void> {
     text += decoder.decode(value, { stream: true });
     const end = text.indexOf('\n');
     if (end >= 0) {
-      if ((JSON.parse(text.slice(0, end)) as { ready?: unknown }).ready === true) return;
+      const line = JSON.parse(text.slice(0, end)) as ChildProcess['ready'];
+      if (line.ready === true) return line;
       throw new Error('its first line is not the ready line');
     }
     if (text.length > maxLineBytes) throw new Error('its first line has no end');

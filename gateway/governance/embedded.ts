@@ -1,5 +1,6 @@
 /** The embedded Postgres as a child that ends with this process. */
 import { type ChildProcess, startChild } from '../child-process.ts';
+import { selfCommand } from '../self.ts';
 import type { DatabaseAddress } from './connection.ts';
 
 export interface EmbeddedPostgres extends ChildProcess {
@@ -20,7 +21,14 @@ export interface EmbeddedPostgresOptions {
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const child = await startChild({
     name: 'the embedded Postgres',
-    argv: ['postgres', '--data', options.dataDirectory, '--socket-directory', options.socketDirectory],
+    command: [
+      ...selfCommand(),
+      'postgres',
+      '--data',
+      options.dataDirectory,
+      '--socket-directory',
+      options.socketDirectory,
+    ],
     readyMs: options.readyMs,
     onLog: options.onLog,
   });

@@ -38,6 +38,8 @@ export class SqlDriver {
    */
   async start(): Promise<void> {
     await this.#database.exec('PRAGMA synchronous = NORMAL');
+    // Otherwise every start leaves a directory in /tmp, and intermediate results of queries are written there.
+    await this.#database.exec('PRAGMA temp_store = MEMORY');
   }
 
   async run(sql: string, ...args: SqlValue[]): Promise<{ changes: number }> {

@@ -31,3 +31,15 @@ test('an unfinished, damaged or orphaned runtime says what to do', () => {
     expect(() => readRuntime(directory)).toThrow('which is gone');
   });
 });
+
+test('an interpreter out of reach, and a base directory that holders cannot be told, say what to do', () => {
+  withDirectory((directory) => {
+    const python = join(directory, 'python');
+    writeFileSync(python, '', { mode: 0o600 });
+    writeFileSync(join(directory, runtimeFile), JSON.stringify({ python, basePrefix: '/usr', version: '3.11.2' }));
+    expect(() => readRuntime(directory)).toThrow('may not execute');
+    const spaced = { python: process.execPath, basePrefix: '/opt/my python', version: '3.11.2' };
+    writeFileSync(join(directory, runtimeFile), JSON.stringify(spaced));
+    expect(() => readRuntime(directory)).toThrow('without white space');
+  });
+});

@@ -1,5 +1,5 @@
 /** Where the Hermes runtime is and what it needs, for whoever starts Hermes. Written by the build. */
-import { existsSync, readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 /** The file in a runtime directory that describes it. It is written last: without it the directory is not a runtime. */
@@ -23,12 +23,28 @@ export function readRuntime(directory: string): HermesRuntime {
   if (typeof found === 'object' && found !== null && 'python' in found && 'basePrefix' in found && 'version' in found) {
     const { python, basePrefix, version } = found;
     if (typeof python === 'string' && typeof basePrefix === 'string' && typeof version === 'string') {
-      if (!existsSync(python))
-        throw new Error(`The Hermes runtime ${directory} was made from ${python}, which is gone: run the build again.`);
+      const lacking = lackOf(python);
+      if (lacking !== null) throw new Error(`The Hermes runtime ${directory} was made from ${python}, ${lacking}`);
+      if (/\s/.test(basePrefix))
+        throw new Error(
+          `The Hermes runtime ${directory} was made from a Python in ${JSON.stringify(basePrefix)}: holders need one without white space in its path; run the build with another Python.`,
+        );
       return { python, basePrefix, version };
     }
   }
   throw new Error(`${file} is damaged: remove its directory and run the build.`);
+}
+
+/** What keeps this user from the interpreter, and what to do; null when nothing does. */
+function lackOf(python: string): string | null {
+  try {
+    accessSync(python, constants.X_OK);
+    return null;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EACCES'
+      ? 'which this user may not execute: give it access, or run the build as this user with a Python that it can reach.'
+      : 'which is gone: run the build again.';
+  }
 }
 
 /**

@@ -18,7 +18,7 @@ import { createEventBus } from './events/bus.ts';
 import type { Governance } from './governance/governance.ts';
 import { openGovernanceFor } from './governance-for.ts';
 import type { Health } from './http/deps.ts';
-import { createServer } from './http/server.ts';
+import { createServer, type HttpServer } from './http/server.ts';
 import { newConversationId } from './ids.ts';
 import type { Log } from './log.ts';
 import { startMachine } from './machine/start.ts';
@@ -26,6 +26,7 @@ import { selfCommand } from './self.ts';
 import { StopStack } from './stop-stack.ts';
 import { createTranscript } from './transcript/sessiondb.ts';
 import { createTurns } from './turns/engine.ts';
+import { within } from './turns/waits.ts';
 import { programVersion } from './version.ts';
 
 export interface RunningGateway {
@@ -43,6 +44,8 @@ export interface RunningGateway {
 /** Bounds in milliseconds. Together they are how long a stop can take at most. */
 const graces = { http: 3_000, turns: 10_000, machine: 20_000 } as const;
 const machineReadyMs = 60_000;
+/** Each step of a start ends: far above what it takes, and with its name when it does not. */
+const stepMs = 120_000;
 
 /**
  * Throws with what is missing and how to fix it, or when `stopping` aborts (noticed between two steps of the start);
@@ -73,11 +76,9 @@ async function start(
   // Before anything is created: what can be known to be wrong.
   const { model } = configuration;
   if (model === null) throw new Error(modelMissing());
-  await checkPort(configuration.host, configuration.port);
-  const findings = await Promise.all([
-    checkKernel(confinedExecPath()),
-    checkRuntime(configuration.hermesRuntime, false),
-  ]);
+  await within(stepMs, 'looking up EDGE_HOST', checkPort(configuration.host, configuration.port));
+  const checks = Promise.all([checkKernel(confinedExecPath()), checkRuntime(configuration.hermesRuntime, false)]);
+  const findings = await within(stepMs, 'the check of the kernel and the Hermes runtime', checks);
   const lacking = missing(findings.flat());
   if (lacking !== null) throw new Error(lacking);
   stopping.throwIfAborted();
@@ -88,8 +89,8 @@ async function start(
 
   // Both take about a second and do not know of each other; both are waited for, so that none starts behind a failure.
   const [governed, authorized] = await Promise.allSettled([
-    openGovernanceFor(configuration, data, stack, log),
-    openAuthorities(configuration, data, stack, log),
+    within(stepMs, 'opening the database', openGovernanceFor(configuration, data, stack, log)),
+    within(stepMs, 'starting the embedded authority', openAuthorities(configuration, data, stack, log)),
   ]);
   if (governed.status === 'rejected') throw governed.reason;
   if (authorized.status === 'rejected') throw authorized.reason;
@@ -100,7 +101,12 @@ async function start(
   authorities.lost.then(lost.resolve);
 
   const files = new CloudFiles(new HranaDatabase(authorities.agentfs));
-  await provisionOrganization(files);
+  const nameOf = (name: 'AGENTFS_URL' | 'SESSIONDB_URL', remote: unknown) =>
+    remote === null ? 'The embedded authority' : `The database of ${name}`;
+  const agentfsName = nameOf('AGENTFS_URL', configuration.agentfs);
+  await usable(agentfsName, provisionOrganization(files));
+  const transcript = createTranscript(new HranaDatabase(authorities.sessiondb));
+  await usable(nameOf('SESSIONDB_URL', configuration.sessiondb), transcript.watermark());
   stopping.throwIfAborted();
 
   const launch: Launch = {
@@ -129,7 +135,6 @@ async function start(
     lost.resolve(`the machine ended (${how})`);
   });
 
-  const transcript = createTranscript(new HranaDatabase(authorities.sessiondb));
   const bus = createEventBus(governance.lastSeq(), {
     report: (what, error) => log.part('events').warn(what, { error }),
   });
@@ -138,7 +143,7 @@ async function start(
     governance,
     transcript,
     bus,
-    hermesRun: { socketPath: machine.socket, token: launch.token },
+    hermesRun: { socketPath: machine.socket, token: launch.token, childEnd: machine.childEnd },
     limits: {
       maxMessageBytes: configuration.maxMessageBytes,
       runningTurns: configuration.maxHolders,
@@ -147,7 +152,7 @@ async function start(
     logger: log.part('turns'),
   });
   stack.add({ name: 'turns', limitMs: graces.turns + 2_000, stop: () => turns.close(graces.turns) });
-  await turns.start();
+  await within(stepMs, 'settling what the last run left', turns.start());
   stopping.throwIfAborted();
 
   const establish = (id: Conversation['id'], specialist: Specialist) => establishConversation(files, id, specialist);
@@ -170,7 +175,7 @@ async function start(
     establish,
     health,
   });
-  const { url } = server.listen({ hostname: configuration.host, port: configuration.port });
+  const { url } = listen(server, configuration.host, configuration.port);
   stack.add({ name: 'http', limitMs: graces.http + 2_000, stop: () => server.stop(graces.http) });
 
   return {
@@ -187,6 +192,26 @@ async function start(
   };
 }
 
+/** Settles as `work` does, in time; a failure says which database it is and what to look at. */
+async function usable(database: string, work: Promise<unknown>): Promise<void> {
+  try {
+    await within(stepMs, 'its answer', work);
+  } catch (error) {
+    const fix = database.includes('URL') ? '. Check the address, its token and the server' : '';
+    throw new Error(`${database} cannot be used: ${(error as Error).message}${fix}`, { cause: error });
+  }
+}
+
+/** The port was free when the start began; somebody may have taken it since. */
+function listen(server: HttpServer, hostname: string, port: number): { readonly url: string } {
+  try {
+    return server.listen({ hostname, port });
+  } catch (error) {
+    const fix = 'stop what uses it or choose another with EDGE_HOST and EDGE_PORT';
+    throw new Error(`cannot listen on ${hostname} port ${port} any more; ${fix}`, { cause: error });
+  }
+}
+
 /** Throws when the address cannot be listened on now. */
 async function checkPort(host: string, port: number): Promise<void> {
   const probe = createProbe();
@@ -198,7 +223,8 @@ async function checkPort(host: string, port: number): Promise<void> {
       EADDRNOTAVAIL: `${host} is not an address of this machine; choose another with EDGE_HOST`,
       ENOTFOUND: `${host} is not a host name that can be resolved; choose another with EDGE_HOST`,
     };
-    reject(new Error(why[error.code ?? ''] ?? `cannot listen on ${host} port ${port}: ${error.message}`));
+    const other = `cannot listen on ${host} port ${port}: ${error.message}; check EDGE_HOST and EDGE_PORT`;
+    reject(new Error(why[error.code ?? ''] ?? other));
   });
   probe.listen(port, host, resolve);
   await promise;

@@ -4,7 +4,11 @@ import { type Configuration, readConfiguration } from './config/configuration.ts
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { createLog, type Log } from './log.ts';
 import { runUntilStopped, watchSignals } from './signals.ts';
+import { within } from './turns/waits.ts';
 import { programVersion } from './version.ts';
+
+/** For what `ready` does: a few writes. */
+const readyMs = 120_000;
 
 /** Prints one JSON line `{"url","dataDir"}` when it can be used; logs go to standard error. Answers with the exit code. */
 export async function runServe(argv: readonly string[]): Promise<number> {
@@ -31,7 +35,7 @@ export async function serve(
     throw error;
   }
   try {
-    const line = JSON.stringify(await ready(gateway));
+    const line = JSON.stringify(await within(readyMs, 'the last step of the start', ready(gateway)));
     const { url, dataDirectory: dataDir } = gateway;
     log.info('ready', { url, dataDir, version: programVersion, model: configuration.model?.description });
     console.log(line);

@@ -143,11 +143,20 @@ fn mountProc() linux.E {
     return linux.errno(linux.mount("proc", "/proc", "proc", mounts.MS_NOSUID | mounts.MS_NODEV | mounts.MS_NOEXEC, 0));
 }
 
+/// The kernel's fixed numbers of /dev/fuse.
+const fuse_major = 10;
+const fuse_minor = 229;
+
 fn fuseMount() linux.E {
     const e = enter(sys.CLONE_NEWNS);
     if (e != .SUCCESS) return e;
     const opened = linux.openat(linux.AT.FDCWD, "/dev/fuse", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0);
-    return linux.errno(opened);
+    if (linux.errno(opened) != .SUCCESS) return linux.errno(opened);
+    // Something else may stand in its place, such as the /dev/null with which containers mask a path.
+    var status: linux.Statx = undefined;
+    const found = linux.errno(linux.statx(@intCast(opened), "", linux.AT.EMPTY_PATH, .{ .TYPE = true }, &status));
+    if (found != .SUCCESS) return found;
+    return if (status.rdev_major == fuse_major and status.rdev_minor == fuse_minor) .SUCCESS else .NXIO;
 }
 
 fn hasLandlock() linux.E {

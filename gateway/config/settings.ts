@@ -50,6 +50,7 @@ const baseUrl = (schemes: readonly string[]) =>
     v.transform((value) => value.replace(/^libsql:/, 'https:').replace(/\/+$/, '')),
   );
 
+const path = v.pipe(text, v.minLength(1));
 const name = v.pipe(text, v.minLength(1), v.maxLength(200, 'is longer than 200 characters'));
 const credential = v.pipe(text, v.regex(/^\S+$/, 'has white space in it'));
 
@@ -67,7 +68,7 @@ export const settings = {
   EDGE_DATA_DIR: setting({
     meaning: 'directory of everything durable, made when missing; ~/.local/share/edge-gateway/data when unset',
     default: null,
-    schema: name,
+    schema: path,
   }),
   EDGE_ORGANIZATION: setting({
     meaning: "the organization's name, used at the first start",
@@ -95,7 +96,7 @@ export const settings = {
   EDGE_HERMES_RUNTIME: setting({
     meaning: 'directory of the Hermes runtime; the one in runtime/ beside the executable when unset',
     default: null,
-    schema: name,
+    schema: path,
   }),
   EDGE_MAX_HOLDERS: setting({
     meaning: 'conversations whose agent may run at the same time (about 110 MB each)',

@@ -140,3 +140,10 @@ test('a pointer to somewhere else removes nothing', () => {
   open(path);
   expect(existsSync(precious)).toBe(true);
 });
+
+test('white space in the path keeps the sockets out of it: a launch manifest has no room for it', () => {
+  const directory = open(join(root, 'my data'));
+  expect(directory.run).not.toContain(' ');
+  expect(directory.run).toStartWith(join(tmpdir(), 'egw-'));
+  expect(directory.path).toBe(join(root, 'my data'));
+});

@@ -11,6 +11,7 @@ import {
   realpathSync,
   renameSync,
   rmSync,
+  statfsSync,
   statSync,
   writeFileSync,
   writeSync,
@@ -46,6 +47,8 @@ const runPointer = 'run-directory';
 const format = 1;
 /** Bytes. A unix socket address has room for 107, and the longest name in it takes less than 27. */
 const maxRunPath = 80;
+/** A new embedded database takes 40 MiB. */
+const minFreeBytes = 64 * 1024 ** 2;
 const temporaryPrefix = 'egw-';
 const identitySchema = v.looseObject({ program: v.literal('edge-gateway'), format: v.number() });
 
@@ -58,6 +61,7 @@ export function openDataDirectory(given: string): DataDirectory {
     if (!statSync(path).isDirectory()) throw new DataDirectoryUnusable(`${given} is not a directory; name another one`);
     identify(path);
     fd = lock(path);
+    checkSpace(path);
     const [postgres, authority, machine] = ['postgres', 'authority', 'machine'].map((name) => join(path, name));
     for (const directory of [postgres, authority, machine]) mkdirSync(directory!, { recursive: true, mode: 0o700 });
     const run = makeRunDirectory(path);
@@ -78,6 +82,17 @@ export function openDataDirectory(given: string): DataDirectory {
     if (fd !== null) closeSync(fd);
     throw error instanceof DataDirectoryUnusable ? error : unusable(given, error);
   }
+}
+
+/** A database that cannot write says so late and badly. */
+function checkSpace(path: string): void {
+  const { bavail, bsize } = statfsSync(path);
+  const free = bavail * bsize;
+  if (free >= minFreeBytes) return;
+  const mebibytes = (bytes: number) => Math.floor(bytes / 1024 ** 2);
+  throw new DataDirectoryUnusable(
+    `${path} is on a disk with ${mebibytes(free)} MiB free; make room for at least ${mebibytes(minFreeBytes)} MiB`,
+  );
 }
 
 /** Refuses a directory that holds something else, and marks an empty one as ours. */
@@ -125,21 +140,26 @@ function lock(path: string): number {
   return fd;
 }
 
-/** Below the data directory where its path is short enough, otherwise in the system's temporary directory. */
+/** What stands in the launch manifest of a holder must be one word there (zig/manifest.zig). */
+const oneWord = /^[^\s\p{Cc}]+$/u;
+
+/** Below the data directory where its path is short enough and one word, otherwise in the system's temporary directory. */
 function makeRunDirectory(path: string): string {
   const pointer = join(path, runPointer);
   removeStale(pointer);
   const near = join(path, 'run');
   rmSync(near, { recursive: true, force: true });
-  if (Buffer.byteLength(near) <= maxRunPath) {
+  if (Buffer.byteLength(near) <= maxRunPath && oneWord.test(near)) {
     mkdirSync(near, { mode: 0o700 });
     return near;
   }
   const far = mkdtempSync(join(tmpdir(), temporaryPrefix));
   writeFileSync(pointer, far, { mode: 0o600 });
-  if (Buffer.byteLength(far) > maxRunPath) {
+  if (Buffer.byteLength(far) > maxRunPath || !oneWord.test(far)) {
     rmSync(far, { recursive: true });
-    throw new DataDirectoryUnusable(`${tmpdir()} is too long for unix sockets; set TMPDIR to a shorter path`);
+    throw new DataDirectoryUnusable(
+      `${tmpdir()} is too long for unix sockets or has white space in it; set TMPDIR to a shorter path without`,
+    );
   }
   return far;
 }

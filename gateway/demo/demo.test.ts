@@ -25,6 +25,8 @@ test('flags go before the environment; a key brings the real model', () => {
   expect(demoConfiguration(environment, undefined, undefined)).toMatchObject({ port: 1000, dataDirectory: '/a' });
   expect(demoConfiguration(environment, '0', '/b').model?.hermesEnvironment.EDGE_MODEL_PROVIDER).toBe('openrouter');
   for (const bad of ['x', '-1', '70000', '']) expect(() => demoConfiguration({}, bad, '/b')).toThrow(UsageError);
+  // Not the directory of `serve`, which an empty EDGE_DATA_DIR means.
+  expect(() => demoConfiguration({}, '0', '')).toThrow('--data');
 });
 
 test('the memory outlives a start and survives damage', () => {

@@ -60,6 +60,7 @@ export function demoConfiguration(
   const local = Object.fromEntries(
     Object.entries(environment).filter(([name]) => !neverRemote.some((n) => n === name)),
   );
+  if (data === '') throw new UsageError('--data must name a directory');
   if (port !== undefined && !/^[0-9]{1,5}$/.test(port)) throw new UsageError('--port must be a number up to 65535');
   return readConfiguration(
     {

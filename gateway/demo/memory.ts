@@ -22,7 +22,12 @@ export function recall(dataDirectory: string): DemoMemory {
   try {
     text = readFileSync(fileOf(dataDirectory), 'utf8');
   } catch (error) {
-    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return nothing;
+    // Whether the directory can be used is told, with what to do, when it is opened.
+    if (
+      ['ENOENT', 'ENOTDIR', 'EACCES', 'ENAMETOOLONG', 'ELOOP'].includes((error as NodeJS.ErrnoException).code ?? '')
+    ) {
+      return nothing;
+    }
     throw error;
   }
   // A damaged memory costs a new conversation, no more.

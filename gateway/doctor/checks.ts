@@ -1,6 +1,7 @@
 /** What this machine must have, each with how to get it. The same checks run at every start and in `edge-gateway doctor`. */
 import { join } from 'node:path';
 import { currentRuntime, readRuntime } from '../../bunfs-assets/runtime.ts';
+import { within } from '../turns/waits.ts';
 
 export interface Finding {
   readonly name: string;
@@ -10,6 +11,8 @@ export interface Finding {
 
 /** How long one check may take. */
 const checkLimitMs = 30_000;
+/** A process that outlives the check may hold its output open. */
+const outputGraceMs = 2_000;
 const maxOutput = 16_384;
 
 /** Kernel features, as confined-exec finds them on this host. `confinedExec` is a path that executes it. */
@@ -65,7 +68,9 @@ async function run(command: readonly string[]): Promise<{ readonly output: strin
       timeout: checkLimitMs,
       killSignal: 'SIGKILL',
     });
-    const [output, errors] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited]);
+    const said = Promise.all([child.stdout.text(), child.stderr.text()]);
+    const what = `the output of ${command[0]}`;
+    const [[output, errors]] = await Promise.all([within(checkLimitMs + outputGraceMs, what, said), child.exited]);
     return { output: `${output}${errors}`.slice(0, maxOutput), code: child.signalCode ?? child.exitCode ?? 'no code' };
   } catch (error) {
     return { output: (error as Error).message, code: 'no start' };

@@ -1,5 +1,6 @@
 /** What every holder of this machine is given: the sealed inputs on fds 4–7 and the program itself. */
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
 import { caBundle, confinedExec, readAsset, startScript } from '../../bunfs-assets/assets.ts';
 import { executablePath, sealedMemfd } from '../../bunfs-assets/memfd.ts';
 import { readRuntime } from '../../bunfs-assets/runtime.ts';
@@ -23,7 +24,7 @@ export interface HolderInputs {
 /** Reads the runtime and the embedded files once. Throws with what is missing and how to fix it. */
 export function prepareInputs(launch: Launch): HolderInputs {
   const runtime = readRuntime(launch.runtimeDirectory);
-  const binds = holderBinds(launch.runtimeDirectory, runtime.basePrefix);
+  const binds = holderBinds(oneWordPath(launch), runtime.basePrefix);
   return {
     confinedExec: executablePath('confined-exec', readAsset(confinedExec)),
     caBundle: sealedMemfd('ca-bundle', readAsset(caBundle)),
@@ -44,6 +45,15 @@ export function prepareInputs(launch: Launch): HolderInputs {
         ),
       ),
   };
+}
+
+/** The manifest cannot name a path with white space in it: the runtime is then named by a link in the run directory. */
+function oneWordPath({ runtimeDirectory, runDirectory }: Launch): string {
+  if (!/\s/.test(runtimeDirectory)) return runtimeDirectory;
+  const link = join(runDirectory, 'runtime');
+  rmSync(link, { force: true });
+  symlinkSync(runtimeDirectory, link);
+  return link;
 }
 
 /** Read-only system directories that exist here, the runtime, and Python's own directory where that is elsewhere. */

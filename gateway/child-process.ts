@@ -22,6 +22,8 @@ export interface ChildOptions {
   /** How long it may take until it prints `{"ready":true}`. */
   readonly readyMs: number;
   readonly onLog: (line: string) => void;
+  /** Receives what it prints after its ready line. */
+  readonly onLine?: (line: string) => void;
 }
 
 const maxLineBytes = 8192;
@@ -51,12 +53,18 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
   });
   const timeout = Promise.withResolvers<never>();
   const timer = setTimeout(() => timeout.reject(new Error(`not ready within ${options.readyMs} ms`)), options.readyMs);
+  const first = Promise.withResolvers<string>();
+  let onLine = (line: string) => {
+    onLine = options.onLine ?? (() => undefined);
+    first.resolve(line);
+  };
+  void forwardLines(child.stdout, (line) => onLine(line));
   let ready: ChildProcess['ready'];
   try {
     if (options.firstLine !== undefined) child.stdin.write(`${options.firstLine}\n`);
     await child.stdin.flush();
     ready = await Promise.race([
-      readyLine(child.stdout),
+      first.promise.then(readyMembers),
       exited.then((how) => Promise.reject(new Error(how))),
       timeout.promise,
     ]);
@@ -80,23 +88,10 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
   };
 }
 
-/** Resolves at the ready line; never when the output ends before it, since the exit tells more. */
-async function readyLine(stream: ReadableStream<Uint8Array>): Promise<ChildProcess['ready']> {
-  const decoder = new TextDecoder();
-  const reader = stream.getReader();
-  let text = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return new Promise<never>(() => undefined);
-    text += decoder.decode(value, { stream: true });
-    const end = text.indexOf('\n');
-    if (end >= 0) {
-      const line = JSON.parse(text.slice(0, end)) as ChildProcess['ready'];
-      if (line.ready === true) return line;
-      throw new Error('its first line is not the ready line');
-    }
-    if (text.length > maxLineBytes) throw new Error('its first line has no end');
-  }
+function readyMembers(text: string): ChildProcess['ready'] {
+  const line = JSON.parse(text) as ChildProcess['ready'];
+  if (line.ready === true) return line;
+  throw new Error('its first line is not the ready line');
 }
 
 async function forwardLines(stream: ReadableStream<Uint8Array>, onLine: (line: string) => void): Promise<void> {

@@ -1,6 +1,7 @@
 /**
  * What the gateway tells the machine at its start: one JSON line on standard input. The end of standard input is the end
- * of the gateway, and so of the machine. The machine answers with one JSON line on standard output when it can be used.
+ * of the gateway, and so of the machine. The machine answers with one JSON line on standard output when it can be used,
+ * and later with one for each child that has ended.
  */
 import * as v from 'valibot';
 
@@ -33,3 +34,19 @@ export type Launch = v.InferOutput<typeof launchSchema>;
 
 export const readySchema = v.strictObject({ ready: v.literal(true), hermesRunSocket: v.string() });
 export type Ready = v.InferOutput<typeof readySchema>;
+
+/** Bytes of one line on the machine's standard output. */
+export const maxSaidBytes = 8192;
+const childEnd = v.strictObject({
+  /** As in the answer to an attachment. */
+  generation: v.pipe(v.number(), v.integer(), v.minValue(1)),
+  code: v.nullable(v.number()),
+  signal: v.nullable(v.string()),
+  /** What confined-exec said about it, if anything; never a word of Hermes or of a user. */
+  report: v.pipe(v.string(), v.maxLength(1000)),
+});
+/** How one Hermes ended that had been ready to be attached to. */
+export type ChildEnd = v.InferOutput<typeof childEnd>;
+/** Each line after the first: a child has ended. It may come before or after the end of the child's stream. */
+export const endedSchema = v.strictObject({ ended: childEnd });
+export type Ended = v.InferOutput<typeof endedSchema>;

@@ -11,7 +11,7 @@ import { Holders } from './holders/holders.ts';
 import { prepareInputs } from './holders/inputs.ts';
 import { createStartHolder } from './holders/start.ts';
 import { HostUids } from './holders/uids.ts';
-import { type Launch, launchSchema, type Ready } from './launch.ts';
+import { type Ended, type Launch, launchSchema, type Ready } from './launch.ts';
 import { openOrganizationFiles } from './sync.ts';
 
 /** The launch line holds tokens, addresses and the organization's variables. */
@@ -28,7 +28,7 @@ export async function runMachine(_argv: readonly string[]): Promise<number> {
   const machine = await startMachine(launch);
   untilEnd(input).then(() => stopped.resolve('its input has ended'));
   const ready: Ready = { ready: true, hermesRunSocket: machine.socket };
-  process.stdout.write(`${JSON.stringify(ready)}\n`);
+  say(ready);
   log(`stopping: ${await stopped.promise}`);
   await machine.close();
   return 0;
@@ -52,6 +52,7 @@ async function startMachine(launch: Launch): Promise<Machine> {
     sessiondb: launch.sessiondb,
     files,
     boundary,
+    onEnd: (ended) => say({ ended }),
     log,
   });
   const holders = new Holders(start, launch.maxHolders);
@@ -73,6 +74,11 @@ async function startMachine(launch: Launch): Promise<Machine> {
       if (state.state !== 'clean') log(`agentfs: changes stay in the replica: ${JSON.stringify(state)}`);
     },
   };
+}
+
+/** One line to the gateway. */
+function say(line: Ready | Ended): void {
+  process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
 /** One line; no secret, no prose. The gateway puts it into its log. */

@@ -1,5 +1,6 @@
 /** Attaches conversations to their Hermes children through hermes-run, and carries cut-off lines from one attachment to the next. */
 import { type Attachment, type AttachOptions, AttachRefused, attach } from '../../hermes-run/client.ts';
+import type { ChildEnd } from '../../machine/launch.ts';
 import type { ConversationId } from '../ids.ts';
 
 /** An attachment whose detach is bounded and remembered. */
@@ -9,6 +10,8 @@ export interface HeldAttachment extends Omit<Attachment, 'detach'> {
    * can be attached again; never rejects.
    */
   detach(): Promise<void>;
+  /** How the child ended, to be asked once its stream has; null when nobody says it. Never rejects. */
+  childEnd(): Promise<ChildEnd | null>;
 }
 
 export interface Attachments {
@@ -48,6 +51,8 @@ export function createAttachments(options: {
   readonly token: string;
   /** Longest orderly detach, in milliseconds. */
   readonly detachMs: number;
+  /** What the machine says about the end of one of its children. */
+  readonly childEnd?: (generation: number) => Promise<ChildEnd | null>;
 }): Attachments {
   // Bounded by the conversations whose child stopped within a line; hermes-run bounds the line.
   const carried = new Map<ConversationId, Carried>();
@@ -72,6 +77,7 @@ export function createAttachments(options: {
             clearTimeout(limit);
           }
         },
+        childEnd: async () => (await options.childEnd?.(attachment.generation)) ?? null,
         abandon() {
           carried.delete(conversation);
           attachment.abandon();

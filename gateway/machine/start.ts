@@ -1,12 +1,15 @@
 /** Starts the resident machine under its supervisor and knows when it is gone (ADR-046 §5, §7). */
 import * as v from 'valibot';
-import { type Launch, readySchema } from '../../machine/launch.ts';
+import { type ChildEnd, endedSchema, type Launch, readySchema } from '../../machine/launch.ts';
 import { type ChildProcess, startChild } from '../child-process.ts';
+import { ChildEnds } from './child-ends.ts';
 
 /** Its orderly end: holders end, pending changes are pushed, AgentFS is closed. */
 export interface MachineProcess extends ChildProcess {
   /** Path of the hermes-run socket. */
   readonly socket: string;
+  /** How that child of the machine ended; null when the machine does not say it in time. Never rejects. */
+  childEnd(generation: number): Promise<ChildEnd | null>;
 }
 
 export interface StartMachineOptions {
@@ -23,6 +26,7 @@ export interface StartMachineOptions {
 
 /** Throws with what went wrong when the machine does not become ready; nothing of it is left then. */
 export async function startMachine(options: StartMachineOptions): Promise<MachineProcess> {
+  const ends = new ChildEnds();
   const child = await startChild({
     name: 'the machine',
     argv0: 'confined-exec',
@@ -30,7 +34,21 @@ export async function startMachine(options: StartMachineOptions): Promise<Machin
     firstLine: JSON.stringify(options.launch),
     readyMs: options.readyMs,
     onLog: options.onLog,
+    onLine: (line) => {
+      const said = v.safeParse(endedSchema, parseJson(line));
+      if (said.success) ends.add(said.output.ended);
+      else options.onLog('the machine said something that is not known');
+    },
   });
+  child.exited.then(() => ends.close());
   const { hermesRunSocket } = v.parse(readySchema, child.ready);
-  return { ...child, socket: hermesRunSocket };
+  return { ...child, socket: hermesRunSocket, childEnd: (generation) => ends.of(generation) };
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null; // Reported like every other line that is not known.
+  }
 }

@@ -105,7 +105,7 @@ export async function dispatch(
     steps.dispatched();
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
     keepChild = false;
-    const { end, cancelSent } = await prompt(parts, order, session, client, control, marks);
+    const { end, cancelSent } = await prompt(parts, order, session, attachment, client, control, marks);
     keepChild = childStaysWarm(end, cancelSent);
     return { kind: 'prompted', ...ready, generation: attachment.generation, end, streamed, childKept: keepChild };
   } catch (error) {
@@ -194,6 +194,7 @@ async function prompt(
   parts: TurnParts,
   order: TurnOrder,
   session: string,
+  attachment: HeldAttachment,
   client: AgentClient,
   control: TurnControl,
   marks: TurnMarks,
@@ -214,11 +215,12 @@ async function prompt(
   };
   const prompted = client.prompt(session, order.blocks);
   control.signal.addEventListener('abort', stop, { once: true });
-  const end = await Promise.race([prompted, overdue.promise]);
+  let end = await Promise.race([prompted, overdue.promise]);
   clearTimeout(timer);
   control.signal.removeEventListener('abort', stop);
   control.end();
   marks.endedAt = performance.now();
+  if (end.kind === 'gone') end = { kind: 'gone', child: await attachment.childEnd() };
   return { end, cancelSent };
 }
 

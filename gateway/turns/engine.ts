@@ -1,4 +1,6 @@
 /** The turn engine: intake → dispatch → settle, one line of turns a conversation (ADR-046 §8, architecture). */
+
+import type { ChildEnd } from '../../machine/launch.ts';
 import { blocksProblem } from '../acp/agent-profile.ts';
 import { type Attachments, createAttachments } from '../acp/attachments.ts';
 import type { Message } from '../domain.ts';
@@ -24,9 +26,16 @@ export interface TurnsOptions {
   readonly transcript: Transcript;
   readonly bus: EventBus;
   /** The machine's hermes-run socket and its token; or attachments made otherwise, as tests do. */
-  readonly hermesRun: { readonly socketPath: string; readonly token: string } | Attachments;
+  readonly hermesRun: HermesRun | Attachments;
   readonly limits?: Partial<TurnLimits>;
   readonly logger: TurnLog;
+}
+
+export interface HermesRun {
+  readonly socketPath: string;
+  readonly token: string;
+  /** How that child of the machine ended. */
+  readonly childEnd?: (generation: number) => Promise<ChildEnd | null>;
 }
 
 export interface TurnEngine extends Turns {

@@ -29,7 +29,7 @@ const ends: TurnEnd[] = [
   { kind: 'stopped', stopReason: 'refusal' },
   { kind: 'stopped', stopReason: 'cancelled' },
   { kind: 'error', code: -32603, message: 'x' },
-  { kind: 'gone' },
+  { kind: 'gone', child: null },
   { kind: 'overdue' },
   { kind: 'unknown' },
 ];
@@ -91,6 +91,17 @@ test('what the agent said about its failure is quoted, what the model said is no
   });
   const prose = settle(facts({ streamed: 'My dear friend, the answer is' }));
   expect(JSON.stringify(prose)).not.toContain('friend');
+});
+
+test('a child that ended during the turn is named by its signal or exit code', () => {
+  const child = { generation: 3, code: null, signal: 'SIGSEGV', report: '' };
+  expect(settle(facts({ end: { kind: 'gone', child } }))).toMatchObject({
+    problem: { detail: expect.stringContaining('(SIGSEGV)'), signal: 'SIGSEGV' },
+  });
+  const exit = { generation: 3, code: 126, signal: null, report: 'confined-exec holder: the relay ended: EPIPE' };
+  expect(settle(facts({ end: { kind: 'gone', child: exit } }))).toMatchObject({
+    problem: { detail: expect.stringContaining('exit code 126: confined-exec holder: the relay'), exitCode: 126 },
+  });
 });
 
 test('only a child that ended its turn by itself takes the next one', () => {

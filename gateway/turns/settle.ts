@@ -3,14 +3,22 @@
  * SessionDB holds this turn's own closing assistant row; everything else is a failure and is told as one, never as prose
  * (ADR-046 §4).
  */
+
+import type { ChildEnd } from '../../machine/launch.ts';
 import { statedFailure } from '../acp/agent-profile.ts';
 import type { PromptEnd } from '../acp/client.ts';
 import { isReply } from '../acp/row-profile.ts';
+import { describeChildEnd } from '../machine/child-ends.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
 import type { ClosingRow, TranscriptRow } from '../transcript/transcript.ts';
 
 /** How the wait for the prompt ended: with it, or without it. */
-export type TurnEnd = PromptEnd | { readonly kind: 'overdue' } | { readonly kind: 'unknown' };
+export type TurnEnd =
+  | Exclude<PromptEnd, { kind: 'gone' }>
+  /** `child` is null where nobody said how it ended. */
+  | { readonly kind: 'gone'; readonly child: ChildEnd | null }
+  | { readonly kind: 'overdue' }
+  | { readonly kind: 'unknown' };
 
 export interface TurnFacts {
   readonly end: TurnEnd;
@@ -56,7 +64,7 @@ function failure({ end, stopped, closing, streamed }: TurnFacts): Problem {
         'The gateway ended during this turn and no complete reply was kept. Send it again.',
       );
     case 'gone':
-      return new Problem('agent-failed', 'The agent ended during the turn. Send the message again.');
+      return agentEnded(end.child);
     case 'overdue':
       return new Problem('agent-failed', 'The agent did not end the turn when it was asked to.');
     case 'error':
@@ -64,6 +72,13 @@ function failure({ end, stopped, closing, streamed }: TurnFacts): Problem {
     case 'stopped':
       return stoppedWithoutReply(end.stopReason, closing, streamed);
   }
+}
+
+function agentEnded(child: ChildEnd | null): Problem {
+  if (child === null) return new Problem('agent-failed', 'The agent ended during the turn. Send the message again.');
+  const { signal, code } = child;
+  const detail = `The agent ended during the turn (${describeChildEnd(child)}). Send the message again.`;
+  return new Problem('agent-failed', detail, signal === null ? { exitCode: code } : { signal });
 }
 
 function stoppedWithoutReply(stopReason: string, closing: ClosingRow | null, streamed: string): Problem {

@@ -12,6 +12,9 @@ const maxReportBytes = 4096;
 export class HolderChild implements RelayedChild {
   readonly generation: number;
   readonly exited: Promise<Exit>;
+  /** Resolves at the end of its output, which is where it can take no further turn: `exited` follows when all is cleared. */
+  readonly silent: Promise<void>;
+  readonly #silent = Promise.withResolvers<void>();
   readonly #process: HolderProcess;
   readonly #output: { read(): Promise<{ done: boolean; value?: Uint8Array | undefined }> };
   #pending: Promise<Uint8Array | null> | null = null;
@@ -24,6 +27,7 @@ export class HolderChild implements RelayedChild {
       code: process.exitCode,
       signal: process.signalCode as NodeJS.Signals | null,
     }));
+    this.silent = this.#silent.promise;
     this.#output = process.stdout.getReader();
     // Started at once: Bun buffers without a bound what nobody has begun to read.
     this.peek();
@@ -47,11 +51,15 @@ export class HolderChild implements RelayedChild {
   }
 
   peek(): Promise<Uint8Array | null> {
-    this.#pending ??= this.#output.read().then(
-      (next) => next.value ?? null,
+    this.#pending ??= this.#output
+      .read()
       // A read error is the end of the output like any other: the exit code tells the rest.
-      () => null,
-    );
+      .catch(() => ({ value: undefined }))
+      .then(({ value }) => {
+        if (value) return value;
+        this.#silent.resolve();
+        return null;
+      });
     return this.#pending;
   }
 

@@ -7,6 +7,8 @@ class FakeHolder implements Holder {
   readonly log: string[] = [];
   readonly #end = Promise.withResolvers<void>();
   readonly ended = this.#end.promise;
+  readonly #silence = Promise.withResolvers<void>();
+  readonly silent = this.#silence.promise;
 
   constructor(generation: number) {
     this.child = { generation, write: async () => undefined, peek: async () => null, take: () => undefined };
@@ -16,6 +18,11 @@ class FakeHolder implements Holder {
   endWork = () => void this.log.push('end');
   retire = () => this.#ending('retire');
   kill = () => this.#ending('kill');
+
+  /** Its output ends; the rest of it is not cleared before `kill` or `retire`. */
+  fallSilent() {
+    this.#silence.resolve();
+  }
 
   #ending(how: string) {
     this.log.push(how);
@@ -80,6 +87,30 @@ describe('holders', () => {
     await Promise.resolve();
     holders.release(first.child, 'abandoned');
     expect((await admitted(holders, 'a')).admission).toBe('cold');
+  });
+
+  test('nobody is attached to a child that has ended, even while its holder is still being cleared', async () => {
+    const { holders, started } = registry();
+    const first = await admitted(holders, 'a');
+    holders.release(first.child, 'detached');
+    started[0]?.fallSilent();
+    await Promise.resolve();
+    const second = await admitted(holders, 'a');
+    expect(second.admission).toBe('cold');
+    expect(started[0]?.log).toContain('retire');
+    // The same while somebody is attached, who lets go of it only afterwards.
+    started[1]?.fallSilent();
+    await Promise.resolve();
+    holders.release(second.child, 'detached');
+    expect((await admitted(holders, 'a')).child.generation).toBe(3);
+  });
+
+  test('the room of an ending holder is for one', async () => {
+    const { holders } = registry(1);
+    const a = await admitted(holders, 'a');
+    holders.release(a.child, 'abandoned');
+    const both = await Promise.all([holders.admit('b', null), holders.admit('c', null)]);
+    expect(both.map(({ outcome }) => outcome)).toEqual(['admitted', 'refused']);
   });
 
   test('no room: the idle one used longest ago goes; without an idle one the attachment is refused', async () => {

@@ -7,6 +7,8 @@ import type { Admission, Admissions, RelayedChild } from '../../hermes-run/serve
 /** One conversation's running child, as this registry needs to know it. */
 export interface Holder {
   readonly child: RelayedChild;
+  /** Resolves when the child can take no further turn, which is before all of the holder has ended. */
+  readonly silent: Promise<void>;
   /** Resolves when nothing of the holder is left. */
   readonly ended: Promise<void>;
   /** Opens and closes a work boundary around an attachment (ADR-046 §5). */
@@ -28,7 +30,8 @@ type Entry =
   | { readonly state: 'starting'; readonly started: Promise<void> }
   | { readonly state: 'attached'; readonly holder: Holder }
   | { readonly state: 'idle'; readonly holder: Holder }
-  | { readonly state: 'ending'; readonly ended: Promise<void> };
+  /** `promised`: somebody waits for its end to take its room. */
+  | { readonly state: 'ending'; readonly ended: Promise<void>; readonly promised: boolean };
 
 export class Holders implements Admissions {
   /** Insertion order is the order of last use: the first idle one is the first to go. */
@@ -70,7 +73,7 @@ export class Holders implements Admissions {
       entry.holder.endWork();
       if (how === 'abandoned' || this.#closing) {
         entry.holder.kill();
-        this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended });
+        this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended, promised: false });
       } else {
         this.#use(conversation, { state: 'idle', holder: entry.holder });
       }
@@ -119,6 +122,7 @@ export class Holders implements Admissions {
       return start;
     }
     const { holder, admissionMs } = start;
+    holder.silent.then(() => this.#condemn(conversation, holder));
     holder.ended.then(() => this.#forget(conversation, holder));
     this.#entries.set(conversation, { state: 'attached', holder });
     if (this.#closing) {
@@ -128,13 +132,19 @@ export class Holders implements Admissions {
     return { outcome: 'admitted', child: holder.child, admission: 'cold', admissionMs };
   }
 
-  /** Null when there is no room; otherwise a wait for the holder that had to go, if any. */
+  /** Null when there is no room; otherwise a wait for the holder that goes, if any. */
   #makeRoom(): Promise<void> | null {
     if (this.#entries.size < this.#maxHolders) return Promise.resolve();
-    for (const [conversation, entry] of this.#entries) {
+    const entries = [...this.#entries];
+    for (const [conversation, entry] of entries) {
+      if (entry.state !== 'ending' || entry.promised) continue;
+      this.#entries.set(conversation, { ...entry, promised: true });
+      return entry.ended;
+    }
+    for (const [conversation, entry] of entries) {
       if (entry.state !== 'idle') continue;
       entry.holder.retire();
-      this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended });
+      this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended, promised: true });
       return entry.holder.ended;
     }
     return null;
@@ -143,6 +153,15 @@ export class Holders implements Admissions {
   #use(conversation: string, entry: Entry): void {
     this.#entries.delete(conversation);
     this.#entries.set(conversation, entry);
+  }
+
+  /** Nobody is attached to a child that has ended: the next one waits until it is gone and gets another. */
+  #condemn(conversation: string, holder: Holder): void {
+    const entry = this.#entries.get(conversation);
+    if ((entry?.state !== 'idle' && entry?.state !== 'attached') || entry.holder !== holder) return;
+    this.#entries.set(conversation, { state: 'ending', ended: holder.ended, promised: false });
+    // It ends by itself, and tells how; one that has only closed its output is ended.
+    holder.retire();
   }
 
   #forget(conversation: string, holder: Holder): void {

@@ -5,7 +5,7 @@ import type { OrganizationFiles } from '../agentfs/files.ts';
 import type { HolderView } from '../agentfs/views.ts';
 import { Gate } from '../fuse/gate.ts';
 import { FuseSession } from '../fuse/session.ts';
-import type { AuthorityAddress } from '../launch.ts';
+import type { AuthorityAddress, ChildEnd } from '../launch.ts';
 import { channelOf } from '../sessiondb/channel.ts';
 import { SessionRelay } from '../sessiondb/relay.ts';
 import type { WorkBoundary } from '../sync.ts';
@@ -22,6 +22,8 @@ export interface StartDependencies {
   readonly sessiondb: AuthorityAddress;
   readonly files: OrganizationFiles;
   readonly boundary: WorkBoundary;
+  /** Called once for each holder that was started, when its child has ended. */
+  onEnd(end: ChildEnd): void;
   /** A line for the log; holds no secret and no prose. */
   log(line: string): void;
 }
@@ -85,7 +87,7 @@ class StartingHolder {
   }
 
   async run(): Promise<Holder> {
-    const { socket, uids, log } = this.#dependencies;
+    const { socket, uids, log, onEnd } = this.#dependencies;
     const uid = uids.take();
     const token = randomBytes(32).toString('hex');
     const unexpect = socket.expect({
@@ -109,6 +111,7 @@ class StartingHolder {
       unexpect();
     }
     child.exited.then((exit) => {
+      onEnd({ generation: this.#generation, ...exit, report: child.report.trim().slice(-1000) });
       if (exit.code !== 0) log(`holder ${this.#conversation}: ended: ${describe(exit, child.report)}`);
     });
     return this.#holder(child, ended);
@@ -183,6 +186,7 @@ class StartingHolder {
     const { boundary } = this.#dependencies;
     return {
       child,
+      silent: child.silent,
       ended,
       beginWork: () => boundary.begin(this.#conversation),
       endWork: () => void boundary.end(this.#conversation),

@@ -161,6 +161,9 @@ test('one process of the whole host has the AgentFS replica open', () => {
   expect(processesUsing(join(gateway.dataDirectory, 'machine'))).toEqual([machine.pid]);
   const opened = [...descriptorsOf(machine.pid).values()].filter((path) => path.endsWith('/organization.db'));
   expect(opened).toEqual([join(gateway.dataDirectory, 'machine/organization.db')]);
+  // Neither has the machine any other file of the host, such as a temporary one with what a query went through.
+  const files = [...descriptorsOf(machine.pid).values()].filter((path) => /^\/(?!memfd:|dev\/null)/.test(path));
+  expect(files.filter((path) => !path.startsWith(join(gateway.dataDirectory, 'machine/')))).toEqual([]);
 });
 
 test('no holder can write to a file system of the host', () => {

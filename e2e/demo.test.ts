@@ -1,10 +1,12 @@
 /** What the README promises: the demo gets ready, and its curl line brings a reply of Hermes. */
 import { expect, test } from 'bun:test';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { repository } from './harness/executable.ts';
+import { builtExecutable, plainEnvironment, repository } from './harness/executable.ts';
 import { Gateway } from './harness/gateway.ts';
+import { linesOf } from './harness/lines.ts';
 import { requireProgram } from './harness/programs.ts';
+import { removeScratch, scratchDirectory } from './harness/scratch.ts';
 
 /** The first curl command of the README, with the values of this run put in where a reader puts in theirs. */
 function readmeCurl(values: Readonly<Record<string, string>>): string {
@@ -29,4 +31,32 @@ test('SIGTERM ends the demo in order and leaves no process', async () => {
   await using gateway = await Gateway.start();
   expect(gateway.tree().length).toBeGreaterThan(2);
   expect(await gateway.stop()).toBe(0);
+}, 180_000);
+
+test('Ctrl-C under `bun run`, which passes it on once more, ends the demo in order', async () => {
+  const directory = scratchDirectory('ctrl-c');
+  try {
+    const demo = `exec ${builtExecutable()} demo --port 0 --data ${join(directory, 'data')}`;
+    writeFileSync(join(directory, 'package.json'), JSON.stringify({ scripts: { demo } }));
+    const child = Bun.spawn([process.execPath, 'run', 'demo'], {
+      cwd: directory,
+      env: plainEnvironment(),
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'pipe',
+      detached: true, // a process group of its own, as a terminal gives one to a command
+    });
+    const log: string[] = [];
+    const logged = (async () => {
+      for await (const line of linesOf(child.stderr)) log.push(line);
+    })();
+    const ready = await linesOf(child.stdout)[Symbol.asyncIterator]().next();
+    expect(ready.value).toContain('"conversation"');
+    process.kill(-child.pid, 'SIGINT');
+    await Promise.all([child.exited, logged]);
+    expect(log.filter((line) => line.includes('"stopped"'))).toHaveLength(1);
+    expect(log.join('\n')).not.toContain('second signal');
+  } finally {
+    removeScratch(directory);
+  }
 }, 180_000);

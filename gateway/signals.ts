@@ -1,16 +1,29 @@
-/** SIGTERM and SIGINT: the first asks for an orderly end, at any moment of the run; the second ends the process at once. */
+/** SIGTERM and SIGINT: the first asks for an orderly end, at any moment of the run; a later one ends the process at once. */
 import type { RunningGateway } from './gateway.ts';
 import type { Log } from './log.ts';
+
+/** One Ctrl-C comes twice under `bun run`: from the terminal, and a moment later from `bun run`, which forwards it. */
+const sameRequestMs = 500;
+
+/** What a signal asks for, at `nowMs`, when the first one came at `firstMs` (null: this is the first). */
+export function signalAsksFor(firstMs: number | null, nowMs: number): 'orderly-end' | 'nothing-new' | 'end-at-once' {
+  if (firstMs === null) return 'orderly-end';
+  return nowMs - firstMs < sameRequestMs ? 'nothing-new' : 'end-at-once';
+}
 
 /** Installed before anything is started. The signal aborts with the first of them. */
 export function watchSignals(log: Log): AbortSignal {
   const stopping = new AbortController();
+  let firstMs: number | null = null;
   const onSignal = (signal: NodeJS.Signals) => {
-    if (stopping.signal.aborted) {
+    const asked = signalAsksFor(firstMs, performance.now());
+    if (asked === 'nothing-new') return;
+    if (asked === 'end-at-once') {
       // The children end with this process: their input ends, and the kernel kills those that do not notice.
       log.error('ended at once by a second signal', { signal });
       process.exit(1);
     }
+    firstMs = performance.now();
     log.info('stopping', { signal });
     stopping.abort(new Error(`ended by ${signal}`));
   };

@@ -105,8 +105,10 @@ async function start(
     remote === null ? 'The embedded authority' : `The database of ${name}`;
   const agentfsName = nameOf('AGENTFS_URL', configuration.agentfs);
   await usable(agentfsName, provisionOrganization(files));
-  const transcript = createTranscript(new HranaDatabase(authorities.sessiondb));
-  await usable(nameOf('SESSIONDB_URL', configuration.sessiondb), transcript.watermark());
+  const sessiondb = new HranaDatabase(authorities.sessiondb);
+  // Of the transcript's own questions none may tell why it failed.
+  await usable(nameOf('SESSIONDB_URL', configuration.sessiondb), sessiondb.execute('SELECT 1'));
+  const transcript = createTranscript(sessiondb);
   stopping.throwIfAborted();
 
   const launch: Launch = {

@@ -147,3 +147,7 @@ test('white space in the path keeps the sockets out of it: a launch manifest has
   expect(directory.run).toStartWith(join(tmpdir(), 'egw-'));
   expect(directory.path).toBe(join(root, 'my data'));
 });
+
+test('a path that SQLite could not open is refused', () => {
+  expect(refusal(join(root, ...Array.from({ length: 5 }, () => 'd'.repeat(100))))).toEndWith('name another one');
+});

@@ -45,6 +45,8 @@ const identityFile = 'edge-gateway.json';
 const lockFile = 'lock';
 const runPointer = 'run-directory';
 const format = 1;
+/** Bytes. SQLite opens no path longer than 512, and its files lie below. */
+const maxPath = 440;
 /** Bytes. A unix socket address has room for 107, and the longest name in it takes less than 27. */
 const maxRunPath = 80;
 /** A new embedded database takes 40 MiB. */
@@ -58,6 +60,7 @@ export function openDataDirectory(given: string): DataDirectory {
   try {
     mkdirSync(given, { recursive: true, mode: 0o700 });
     const path = realpathSync(given);
+    if (Buffer.byteLength(path) > maxPath) throw Object.assign(new Error(), { code: 'ENAMETOOLONG', path });
     if (!statSync(path).isDirectory()) throw new DataDirectoryUnusable(`${given} is not a directory; name another one`);
     identify(path);
     fd = lock(path);

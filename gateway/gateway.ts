@@ -11,7 +11,7 @@ import type { Configuration } from './config/configuration.ts';
 import { modelMissing } from './config/model.ts';
 import { confinedExecPath } from './confined-exec.ts';
 import { openDataDirectory } from './datadir/data-directory.ts';
-import { checkKernel, checkRuntime, hermesRuntime, missing } from './doctor/checks.ts';
+import { checkCaBundle, checkKernel, checkRuntime, hermesRuntime, missing } from './doctor/checks.ts';
 import type { Conversation, Specialist } from './domain.ts';
 import { establishConversation, provisionOrganization } from './establishment.ts';
 import { createEventBus } from './events/bus.ts';
@@ -77,7 +77,11 @@ async function start(
   const { model } = configuration;
   if (model === null) throw new Error(modelMissing());
   await within(stepMs, 'looking up EDGE_HOST', checkPort(configuration.host, configuration.port));
-  const checks = Promise.all([checkKernel(confinedExecPath()), checkRuntime(configuration.hermesRuntime, false)]);
+  const checks = Promise.all([
+    checkKernel(confinedExecPath()),
+    checkRuntime(configuration.hermesRuntime, false),
+    checkCaBundle(configuration.caBundle),
+  ]);
   const findings = await within(stepMs, 'the check of the kernel and the Hermes runtime', checks);
   const lacking = missing(findings.flat());
   if (lacking !== null) throw new Error(lacking);
@@ -119,6 +123,7 @@ async function start(
     agentfs: authorities.agentfs,
     sessiondb: authorities.sessiondb,
     runtimeDirectory: hermesRuntime(configuration.hermesRuntime),
+    caBundle: configuration.caBundle,
     hermesEnvironment: { ...model.hermesEnvironment },
     maxHolders: configuration.maxHolders,
   };

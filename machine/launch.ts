@@ -26,6 +26,8 @@ export const launchSchema = v.strictObject({
   sessiondb: authority,
   /** The Hermes runtime directory (a Python environment). */
   runtimeDirectory: v.string(),
+  /** PEM file of certificate authorities for the holders; null for the embedded ones. */
+  caBundle: v.nullable(v.string()),
   /** Variables for every Hermes process of this organization, such as EDGE_MODEL_URL. Never logged. */
   hermesEnvironment: v.record(v.string(), v.string()),
   maxHolders: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1000)),

@@ -32,6 +32,7 @@ test('without anything the defaults hold and all is embedded', () => {
     agentfs: null,
     sessiondb: null,
     hermesRuntime: null,
+    caBundle: null,
     model: null,
   });
   expect(configuration.dataDirectory).toBe('/root/.local/share/edge-gateway/data');

@@ -25,6 +25,8 @@ export interface Configuration {
   readonly sessiondb: CloudDatabase | null;
   /** Absolute; null: beside the executable. */
   readonly hermesRuntime: string | null;
+  /** Absolute; null: the embedded certificate authorities. */
+  readonly caBundle: string | null;
   readonly maxHolders: number;
   readonly maxMessageBytes: number;
   readonly turnDeadlineS: number;
@@ -97,6 +99,7 @@ export function readConfiguration(environment: Environment, file: string | null)
     agentfs,
     sessiondb,
     hermesRuntime: values.EDGE_HERMES_RUNTIME === null ? null : resolve(values.EDGE_HERMES_RUNTIME),
+    caBundle: values.EDGE_CA_BUNDLE === null ? null : resolve(values.EDGE_CA_BUNDLE),
     maxHolders: values.EDGE_MAX_HOLDERS,
     maxMessageBytes: values.EDGE_MAX_MESSAGE_BYTES,
     turnDeadlineS: values.EDGE_TURN_DEADLINE_S,

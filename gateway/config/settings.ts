@@ -98,6 +98,12 @@ export const settings = {
     default: null,
     schema: path,
   }),
+  EDGE_CA_BUNDLE: setting({
+    meaning:
+      "PEM file of the certificate authorities that agents and their tools trust, in place of Mozilla's, which are built in",
+    default: null,
+    schema: name,
+  }),
   EDGE_MAX_HOLDERS: setting({
     meaning: 'conversations whose agent may run at the same time (about 110 MB each)',
     default: '16',

@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, expect, test } from 'bun:test';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { checkKernel, checkRuntime, missing } from './checks.ts';
+import { caBundle } from '../../bunfs-assets/assets.ts';
+import { checkCaBundle, checkKernel, checkRuntime, missing } from './checks.ts';
 
 let root: string;
 beforeEach(() => {
@@ -60,4 +61,25 @@ test('a runtime is looked for, and its Hermes started', async () => {
   }
   program('runtime/bin/python', 'exit 0');
   expect((await checkRuntime(runtime, true)).fix).toBeNull();
+});
+
+test('a CA bundle is certificates in PEM form and nothing else', () => {
+  const mozilla = readFileSync(caBundle, 'utf8');
+  const [first] = mozilla.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/)!;
+  const flaw = (content: string): string | null => {
+    const path = join(root, 'ca.pem');
+    writeFileSync(path, content);
+    const [finding] = checkCaBundle(path);
+    expect(finding?.name).toBe('EDGE_CA_BUNDLE');
+    return finding!.fix;
+  };
+  expect(checkCaBundle(null)).toEqual([]);
+  expect(flaw(mozilla)).toBeNull();
+  expect(flaw(`A comment\r\n${first}\n`)).toBeNull();
+  expect(flaw('')).toContain('holds no certificate');
+  expect(flaw(`${first}\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n`)).toContain('private key');
+  expect(flaw(`${first}\n-----BEGIN CERTIFICATE-----\nMIIB`)).toContain('something else');
+  expect(flaw(`${first}\n${first.replace('MII', 'AAA')}\n`)).toContain('certificate 2 in ');
+  expect(flaw('x'.repeat(5 * 1024 * 1024))).toContain('larger than');
+  expect(checkCaBundle(join(root, 'none.pem'))[0]?.fix).toContain('cannot be read: ENOENT');
 });

@@ -1,4 +1,6 @@
 /** What this machine must have, each with how to get it. The same checks run at every start and in `edge-gateway doctor`. */
+import { X509Certificate } from 'node:crypto';
+import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { currentRuntime, readRuntime } from '../../bunfs-assets/runtime.ts';
 import { within } from '../turns/waits.ts';
@@ -55,6 +57,40 @@ export async function checkRuntime(configured: string | null, thorough: boolean)
   const { output, code } = await run([join(directory, 'bin', 'python'), '-I', '-c', script]);
   if (code === 0) return { name, fix: null };
   return { name, fix: `${directory} is damaged (${lastLine(output)}): remove it and run the build again` };
+}
+
+/** Holders take no larger one (zig/limits.zig). */
+const maxCaBundleBytes = 4 * 1024 * 1024;
+
+/** Whether a CA bundle can be given to holders; nothing to say where none is configured. */
+export function checkCaBundle(path: string | null): readonly Finding[] {
+  return path === null ? [] : [{ name: 'EDGE_CA_BUNDLE', fix: flawOfCaBundle(path) }];
+}
+
+function flawOfCaBundle(path: string): string | null {
+  let text: string;
+  try {
+    if (statSync(path).size > maxCaBundleBytes) return `${path} is larger than ${maxCaBundleBytes} bytes`;
+    text = readFileSync(path, 'latin1');
+  } catch (error) {
+    return `${path} cannot be read: ${(error as Error).message}`;
+  }
+  // Every tool of every agent can read it.
+  if (text.includes('PRIVATE KEY-----')) return `${path} holds a private key: give the certificates alone`;
+  const certificates = text.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
+  const begun = text.match(/-----BEGIN /g)?.length ?? 0;
+  if (certificates.length === 0) return `${path} holds no certificate in PEM form`;
+  if (begun !== certificates.length) return `${path} holds something else than certificates in PEM form`;
+  const bad = certificates.findIndex((certificate) => !isCertificate(certificate));
+  return bad < 0 ? null : `certificate ${bad + 1} in ${path} is damaged`;
+}
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).subject !== undefined;
+  } catch {
+    return false; // How it is damaged helps nobody.
+  }
 }
 
 async function run(command: readonly string[]): Promise<{ readonly output: string; readonly code: number | string }> {

@@ -8,7 +8,7 @@ import { modelMissing } from '../config/model.ts';
 import { confinedExecPath } from '../confined-exec.ts';
 import { openDataDirectory } from '../datadir/data-directory.ts';
 import { connect } from '../governance/connection.ts';
-import { checkKernel, checkRuntime, type Finding } from './checks.ts';
+import { checkCaBundle, checkKernel, checkRuntime, type Finding } from './checks.ts';
 
 const databaseLimitMs = 15_000;
 
@@ -19,6 +19,7 @@ export async function runDoctor(argv: readonly string[]): Promise<number> {
   const found = await Promise.all([
     checkKernel(confinedExecPath()),
     checkRuntime(configuration.hermesRuntime, true).then((finding) => [finding]),
+    Promise.resolve(checkCaBundle(configuration.caBundle)),
     Promise.resolve([checkDataDirectory(configuration)]),
     checkDatabases(configuration),
     Promise.resolve([{ name: 'model', fix: configuration.model === null ? modelMissing() : null }]),

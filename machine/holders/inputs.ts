@@ -1,5 +1,5 @@
 /** What every holder of this machine is given: the sealed inputs on fds 4–7 and the program itself. */
-import { existsSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { caBundle, confinedExec, readAsset, startScript } from '../../bunfs-assets/assets.ts';
 import { executablePath, sealedMemfd } from '../../bunfs-assets/memfd.ts';
@@ -27,7 +27,7 @@ export function prepareInputs(launch: Launch): HolderInputs {
   const binds = holderBinds(oneWordPath(launch), runtime.basePrefix);
   return {
     confinedExec: executablePath('confined-exec', readAsset(confinedExec)),
-    caBundle: sealedMemfd('ca-bundle', readAsset(caBundle)),
+    caBundle: sealedMemfd('ca-bundle', launch.caBundle === null ? readAsset(caBundle) : readFileSync(launch.caBundle)),
     environment: sealedMemfd('environment', formatEnvironment(launch.hermesEnvironment, runtime.basePrefix)),
     startScript: sealedMemfd('start-script', readAsset(startScript)),
     manifest: (uid, fuseSocket, fuseToken) =>

@@ -225,7 +225,7 @@ async function checkPort(host: string, port: number): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   probe.once('error', (error: NodeJS.ErrnoException) => {
     const why: Record<string, string> = {
-      EADDRINUSE: `port ${port} on ${host} is in use; stop what uses it or choose another with EDGE_PORT`,
+      EADDRINUSE: `port ${port} on ${host} is in use; stop what uses it or choose another with EDGE_PORT (demo: --port)`,
       EACCES: `port ${port} needs privileges; choose one above 1023 with EDGE_PORT`,
       EADDRNOTAVAIL: `${host} is not an address of this machine; choose another with EDGE_HOST`,
       ENOTFOUND: `${host} is not a host name that can be resolved; choose another with EDGE_HOST`,

@@ -27,7 +27,7 @@ test('refuses other implementations of Python', () => {
 test('wants Node 20 or later', () => {
   expect(nodeProblem('v20.0.0\n')).toBeNull();
   expect(nodeProblem('v24.1.0\n')).toBeNull();
-  expect(nodeProblem('v18.19.0\n')?.what).toContain('v18.19.0');
+  expect(nodeProblem('v18.19.0\n')?.what).toBe('Node is v18.19.0; 20 or later is needed.');
   expect(nodeProblem(null)?.fix).toContain('apt install nodejs');
 });
 

@@ -69,7 +69,7 @@ export function nodeProblem(version: string | null): Problem | null {
     'Install Node 20 or later with npx (Debian 13: apt install nodejs npm; Debian 12 has only Node 18: see nodejs.org).';
   if (version === null) return { what: 'Node was not found on the PATH.', fix };
   const major = Number(/^v(\d+)\./.exec(version)?.[1] ?? 0);
-  return major >= 20 ? null : { what: `Node is ${version}; 20 or later is needed.`, fix };
+  return major >= 20 ? null : { what: `Node is ${version.trim()}; 20 or later is needed.`, fix };
 }
 
 function outputOf(command: readonly string[]): string | null {

@@ -81,7 +81,7 @@ test.skipIf(bin === null)(
       });
       expect(made.exitCode).toBe(0);
       expect(existsSync(join(directory, 'none'))).toBe(false);
-      const { secret } = JSON.parse(made.stdout.toString()) as { secret: string };
+      const { token } = JSON.parse(made.stdout.toString()) as { token: string };
 
       let conversation = '';
       {
@@ -91,7 +91,7 @@ test.skipIf(bin === null)(
           dataDirectory: join(directory, 'one'),
         });
         expect(gateway.ready).toEqual({ url: gateway.url, dataDir: join(directory, 'one') });
-        const api = new Api(gateway.url, secret);
+        const api = new Api(gateway.url, token);
         expect((await api.post('/v1/specialists', { name: 'Eleanora', persona: 'Be brief.' })).status).toBe(201);
         conversation = await api.createConversation('Eleanora');
         expect((await api.say(conversation, 'I like teal')).reply.text).toBe('Noted.');
@@ -106,7 +106,7 @@ test.skipIf(bin === null)(
         environment,
         dataDirectory: join(directory, 'two'),
       });
-      const api = new Api(gateway.url, secret);
+      const api = new Api(gateway.url, token);
       expect((await api.say(conversation, 'again')).reply.text).toBe('As before.');
       const request = await model.waitForTurn('again');
       expect(JSON.stringify(request.body.messages)).toContain('I like teal');

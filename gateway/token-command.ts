@@ -11,7 +11,7 @@ import { UsageError } from './usage-error.ts';
 const maxName = 200;
 
 /**
- * Prints one JSON line `{"token","role","name","secret"}`. With the embedded database the gateway must not be running: it
+ * Prints one JSON line, `{"id","role","name","token"}` as `POST /v1/tokens` answers. With the embedded database the gateway must not be running: it
  * has the data directory; a running one makes tokens through `POST /v1/tokens`.
  */
 export async function runToken(argv: readonly string[]): Promise<number> {
@@ -36,7 +36,7 @@ export async function runToken(argv: readonly string[]): Promise<number> {
     if (data !== null) stack.add({ name: 'data directory', limitMs: 1_000, stop: () => data.release() });
     const governance = await openGovernanceFor(configuration, data, stack, log);
     const { caller, secret } = await governance.createToken(role, name);
-    console.log(JSON.stringify({ ...caller, secret }));
+    console.log(JSON.stringify({ id: caller.token, role, name: caller.name, token: secret }));
     return 0;
   } finally {
     await stack.stop((what, error) => log.error('not stopped', { reason: what, error }));

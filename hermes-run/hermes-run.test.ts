@@ -200,15 +200,19 @@ describe('relay', () => {
     const admissions = serve(['sh', '-c', 'read x; head -c 20000000 /dev/zero; echo end; read y']);
     const first = await connect();
     await first.writable.getWriter().write(Buffer.from('go\n'));
-    await first.detach();
+    // What came before the detach was complete has no line end yet: it is all left over for the next one.
+    let count = (await first.detach()).length;
     await admissions.nextRelease();
     const before = process.memoryUsage.rss();
     await Bun.sleep(300);
     expect(process.memoryUsage.rss() - before).toBeLessThan(15_000_000);
     const second = await connect();
-    let count = 0;
     const reader = second.readable.getReader();
-    while (count < 20_000_004) count += (await reader.read()).value?.length ?? 0;
+    while (count < 20_000_004) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      count += value.length;
+    }
     expect(count).toBe(20_000_004);
   });
 

@@ -25,7 +25,7 @@ function publicPlace(): { place: string; confined: string } {
 function asUser(place: string, ...command: readonly string[]): string[] {
   const script =
     'mount -t tmpfs -o mode=755 fuse "$1/dev" && mknod -m 666 "$1/dev/fuse" c 10 229 && mount --bind "$1/dev/fuse" /dev/fuse && ' +
-    `mount --bind ${process.execPath} "$1/bun" && shift && exec setpriv --reuid ${uid} --regid ${uid} --clear-groups "$@"`;
+    `mount --bind ${process.execPath} "$1/bun" && cd "$1" && shift && exec setpriv --reuid ${uid} --regid ${uid} --clear-groups "$@"`;
   Bun.spawnSync(['mkdir', join(place, 'dev')]);
   writeFileSync(join(place, 'bun'), '');
   return ['unshare', '-m', 'sh', '-c', script, 'sh', place, ...command];
@@ -52,8 +52,11 @@ describe.skipIf(process.getuid?.() !== 0)('as an ordinary user', () => {
 
   test('a supervised machine holds conversations', async () => {
     const { place, confined } = publicPlace();
-    const sources = import.meta.dir;
-    const program = join(sources, 'machine-process.fixture.ts');
+    // In one file over there: the user may not be able to read this checkout, such as one below /root.
+    const program = join(place, 'machine.js');
+    const source = join(import.meta.dir, 'machine-process.fixture.ts');
+    const bundled = Bun.spawnSync([process.execPath, 'build', source, '--target=bun', `--outfile=${program}`]);
+    expect({ code: bundled.exitCode, errors: bundled.stderr.toString() }).toEqual({ code: 0, errors: '' });
     const child = spawnPlain(asUser(place, confined, 'supervise', '--', join(place, 'bun'), program, confined));
     const text = await child.rest();
     expect({ code: await child.exited, errors: await child.stderr }).toEqual({ code: 0, errors: '' });

@@ -34,8 +34,3 @@ export {
 export function readAsset(path: string): Uint8Array<ArrayBuffer> {
   return new Uint8Array(readFileSync(path));
 }
-
-/** The content of an embedded text file, given its path. */
-export function readAssetText(path: string): string {
-  return readFileSync(path, 'utf8');
-}

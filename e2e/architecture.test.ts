@@ -44,7 +44,7 @@ function importsOf({ path, text }: Source): string[] {
 }
 
 /** `who → whom` for every import that the table does not allow. */
-export function forbiddenImports(files: readonly Source[]): string[] {
+function forbiddenImports(files: readonly Source[]): string[] {
   return files.flatMap((source) => {
     const folder = source.path.split('/')[0]!;
     const allowed = mayImport[folder];

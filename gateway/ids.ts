@@ -10,7 +10,6 @@ export type ConversationId = Branded<'conversation'>;
 export type MessageId = Branded<'message'>;
 export type SpecialistId = Branded<'specialist'>;
 export type TokenId = Branded<'token'>;
-export type UserId = Branded<'user'>;
 /** Opaque to clients; names session id, row id and timestamp of one SessionDB row (ADR-046 §6). */
 export type Locator = Branded<'locator'>;
 
@@ -29,7 +28,6 @@ export const newMessageId = (): MessageId => makeId('msg') as MessageId;
 export const newSpecialistId = (): SpecialistId => makeId('spec') as SpecialistId;
 export const newTokenId = (): TokenId => makeId('tok') as TokenId;
 export const newOrganizationId = (): string => makeId('org');
-export const newUserId = (): UserId => makeId('user') as UserId;
 
 const idOf = <T>(prefix: string) =>
   v.pipe(

@@ -2,7 +2,7 @@
 import type { Socket } from 'bun';
 
 /** The peer is gone, or did not take a byte within the allowed time. */
-export class SocketGone extends Error {
+class SocketGone extends Error {
   readonly reason: string;
 
   constructor(reason: string) {

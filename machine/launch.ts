@@ -37,8 +37,6 @@ export type Launch = v.InferOutput<typeof launchSchema>;
 export const readySchema = v.strictObject({ ready: v.literal(true), hermesRunSocket: v.string() });
 export type Ready = v.InferOutput<typeof readySchema>;
 
-/** Bytes of one line on the machine's standard output. */
-export const maxSaidBytes = 8192;
 const childEnd = v.strictObject({
   /** As in the answer to an attachment. */
   generation: v.pipe(v.number(), v.integer(), v.minValue(1)),

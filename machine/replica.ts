@@ -83,7 +83,7 @@ export async function openReplica(address: AuthorityAddress, directory: string):
 }
 
 /** `fetch`, through a unix socket when there is one, that fails when nothing moves for `ms`, with the engine aside. */
-export function fetchWithin(socket: string | null, ms: number, engine: EngineTurns): typeof fetch {
+function fetchWithin(socket: string | null, ms: number, engine: EngineTurns): typeof fetch {
   const limited = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
     const abort = new AbortController();
     const silence = new Silence(ms, () => abort.abort(new Error(`the cloud was silent for ${ms} ms`)));

@@ -6,7 +6,7 @@ import { mkdirSync, renameSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 
 /** The version of Zig that the sources are written for (PyPI package `ziglang`). */
-export const zigVersion = '0.17.0';
+const zigVersion = '0.17.0';
 
 export interface BuildConfinedExec {
   /** A Python interpreter for which `-m ziglang` works. */

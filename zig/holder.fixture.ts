@@ -188,7 +188,7 @@ export function descendants(pid: number): Map<number, string> {
 }
 
 /** Whether a process runs or may run again: a zombie does not. */
-export function isAlive(pid: number): boolean {
+function isAlive(pid: number): boolean {
   const state = statusField(pid, 'State');
   return state !== null && !/^[ZX]/.test(state);
 }

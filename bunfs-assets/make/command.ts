@@ -18,7 +18,7 @@ export class CommandError extends Error {
 }
 
 /** What a person should do about an output like this one, in a sentence; empty when nothing is known. */
-export function hintFor(output: string): string {
+function hintFor(output: string): string {
   if (
     /NameResolutionError|NewConnectionError|ConnectTimeout|ProxyError|Temporary failure in name resolution|ECONNREFUSED|ENOTFOUND|from versions: none/.test(
       output,

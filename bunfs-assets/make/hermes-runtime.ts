@@ -30,7 +30,7 @@ export interface RuntimeRequest {
  * The name of the runtime that this lock and this interpreter give. The interpreter's place is part of it, because an
  * environment refers to it by path.
  */
-export function runtimeName(lock: string, python: Python): string {
+function runtimeName(lock: string, python: Python): string {
   const parts = [recipe, lock, python.version, process.arch, python.interpreter, python.basePrefix];
   return createHash('sha256').update(parts.join('\0')).digest('hex');
 }

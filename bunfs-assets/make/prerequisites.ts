@@ -93,7 +93,7 @@ export function pythonEnvironment(): Record<string, string> {
 }
 
 /** The Python that everything is built with, or the problems that keep each candidate from it. */
-export function findPython(): Python | readonly Problem[] {
+function findPython(): Python | readonly Problem[] {
   const named = process.env.BUILD_PYTHON;
   const candidates = named ? [named] : ['python3', 'python3.13', 'python3.12', 'python3.11'];
   const problems: Problem[] = [];

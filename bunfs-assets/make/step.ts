@@ -33,7 +33,7 @@ function filesBelow(path: string): string[] {
 }
 
 /** One digest of everything that goes into a step. Paths count relative to `root`, so that a moved checkout is no change. */
-export function digestOf(root: string, name: string, inputs: readonly Input[]): string {
+function digestOf(root: string, name: string, inputs: readonly Input[]): string {
   const hash = createHash('sha256').update(`${name}\0`);
   for (const input of inputs) {
     if ('text' in input) {

@@ -8,9 +8,6 @@ import type { ContentBlock } from '../domain.ts';
 import { Problem } from '../problem.ts';
 import { isImageLink, linkFlaw } from './resource-link.ts';
 
-/** The version that this file describes. */
-export const pinnedHermes = '0.19.0';
-
 /** Words that Hermes' ACP adapter answers itself, without the model and without a row (`_handle_slash_command`). */
 const commandWords = new Set(['help', 'model', 'tools', 'context', 'reset', 'compact', 'steer', 'queue', 'version']);
 

@@ -4,7 +4,7 @@
  */
 
 /** A line was longer than allowed. */
-export class LineTooLong extends Error {
+class LineTooLong extends Error {
   constructor(maxBytes: number) {
     super(`the agent sent a line of more than ${maxBytes} bytes`);
     this.name = 'LineTooLong';

@@ -21,7 +21,7 @@ const CONTENT_KEY = 0x12;
 const FRAME_OVERHEAD = 24;
 
 /** @throws RequestRefused 400 */
-export function parsePull(body: Uint8Array): PullRequest {
+function parsePull(body: Uint8Array): PullRequest {
   let fields: Fields;
   try {
     fields = decodeMessage(body);
@@ -52,7 +52,7 @@ function text(fields: Fields, field: number): string {
  * Which pages an answer carries. A client without a revision, or with one that is not of this file's history, gets all.
  * @throws RequestRefused 409 when the pinned revision has gone by
  */
-export function choosePages(file: PagedFile, request: PullRequest): number[] {
+function choosePages(file: PagedFile, request: PullRequest): number[] {
   const { revisions, databasePages } = file;
   if (request.serverRevision !== '' && request.serverRevision !== revisions.current)
     throw new RequestRefused(409, 'REVISION_MOVED', 'the database has moved on from the pinned revision');

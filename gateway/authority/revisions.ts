@@ -27,7 +27,7 @@ export type FileState = {
  * Whether the files found at start continue those that were recorded: the log is the same and not shorter, or it was folded
  * completely and the main file is untouched since.
  */
-export function continues(recorded: FileState, found: FileState): boolean {
+function continues(recorded: FileState, found: FileState): boolean {
   if (recorded.wal && found.wal && recorded.wal.salt1 === found.wal.salt1 && recorded.wal.salt2 === found.wal.salt2)
     return found.wal.frames >= recorded.wal.frames;
   return recorded.folded && recorded.bytes === found.bytes && recorded.changedAt === found.changedAt;

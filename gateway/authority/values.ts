@@ -22,7 +22,7 @@ function decodeBlob(base64: string): Uint8Array {
 }
 
 /** @throws SqlFailure `ARGS_INVALID` */
-export function decodeValue(value: WireValue): SqliteValue {
+function decodeValue(value: WireValue): SqliteValue {
   switch (value?.type) {
     case 'null':
       return null;

@@ -9,7 +9,7 @@ export type DatabaseAddress =
   | { readonly kind: 'socket'; readonly directory: string };
 
 /** A statement that has not answered by then counts as lost. */
-export const statementDeadlineMs = 30_000;
+const statementDeadlineMs = 30_000;
 const connectTimeoutS = 10;
 const remoteConnections = 8;
 const oldestServer = 14;
@@ -95,7 +95,7 @@ export async function withDeadline<T>(work: PromiseLike<T>, limitMs: number = st
   }
 }
 
-export class StatementLost extends Error {
+class StatementLost extends Error {
   override readonly name = 'StatementLost';
   constructor(limitMs: number) {
     super(`the database did not answer within ${limitMs} ms`);

@@ -56,7 +56,7 @@ export function operation(
   };
 }
 
-export const problemSchema = v.looseObject({
+const problemSchema = v.looseObject({
   type: v.string(),
   title: v.string(),
   status: v.number(),

@@ -5,7 +5,7 @@ import { conversationIdSchema, messageIdSchema, specialistIdSchema } from '../id
 import { Problem } from '../problem.ts';
 
 /** What a client may be told about a schema's issues: where, and what was expected. Never the value. */
-export function issuesOf(issues: readonly v.BaseIssue<unknown>[]): { readonly at: string; readonly message: string }[] {
+function issuesOf(issues: readonly v.BaseIssue<unknown>[]): { readonly at: string; readonly message: string }[] {
   return issues.slice(0, 10).map((issue) => ({ at: v.getDotPath(issue) ?? '', message: messageOf(issue) }));
 }
 

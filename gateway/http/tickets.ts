@@ -3,7 +3,7 @@ import type { Caller } from '../domain.ts';
 import type { TokenId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 
-export const ticketSeconds = 30;
+const ticketSeconds = 30;
 
 interface Issued {
   readonly caller: Caller;

@@ -21,7 +21,7 @@ import type { Store } from './store.ts';
 import type { Transaction } from './transaction.ts';
 
 export const maxNameBytes = 255;
-export const maxTargetBytes = 4096;
+const maxTargetBytes = 4096;
 /** Entries of a directory that are read at once. */
 const listPage = 1_000;
 

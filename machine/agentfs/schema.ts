@@ -4,7 +4,7 @@
  */
 import { rootIno } from './ids.ts';
 
-export const schemaVersion = '0.4';
+const schemaVersion = '0.4';
 /** Bytes of one row of `fs_data` in a database that we make; one that the SDK made has its own number in `fs_config`. */
 export const defaultChunkSize = 65_536;
 

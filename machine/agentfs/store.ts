@@ -168,10 +168,6 @@ export class Store {
     else this.#ahead.delete(ino);
   }
 
-  isAhead(ino: number): boolean {
-    return this.#ahead.has(ino);
-  }
-
   /** Counts an open file: its data stays when its last name goes. */
   opened(ino: number): void {
     this.#opens.set(ino, (this.#opens.get(ino) ?? 0) + 1);

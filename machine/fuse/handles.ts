@@ -25,9 +25,9 @@ export interface OpenDirectory {
 
 export type Handle = OpenFile | OpenDirectory;
 
-export const maxHandles = 16_384;
+const maxHandles = 16_384;
 /** Entries in all the lists that are being read. */
-export const maxListedEntries = 2_000_000;
+const maxListedEntries = 2_000_000;
 
 export class Handles {
   readonly #handles = new Map<number, Handle>();

@@ -47,7 +47,7 @@ export interface TestMount {
   unmount(): Promise<void>;
 }
 
-export const untouched: TouchBoundary = { touch: () => null, onStale: () => () => undefined };
+const untouched: TouchBoundary = { touch: () => null, onStale: () => () => undefined };
 
 export function mountView(view: HolderView, gate: Gate, boundary: TouchBoundary = untouched): TestMount {
   if (!isUnshared) {

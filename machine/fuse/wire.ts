@@ -145,7 +145,7 @@ export function notification(code: number, payload: number): { bytes: Uint8Array
   return { bytes, view };
 }
 
-export const attributeBytes = 88;
+const attributeBytes = 88;
 export const entryBytes = 40 + attributeBytes;
 
 /** Whom every file belongs to, seen from inside. */

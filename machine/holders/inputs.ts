@@ -68,7 +68,7 @@ function holderBinds(runtimeDirectory: string, basePrefix: string): Bind[] {
  * Hermes' environment as NUL-separated entries. The names of the organization's own variables are private: the start
  * script keeps them from every tool.
  */
-export function formatEnvironment(own: Readonly<Record<string, string>>, basePrefix: string): Uint8Array {
+function formatEnvironment(own: Readonly<Record<string, string>>, basePrefix: string): Uint8Array {
   const path = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
   if (basePrefix !== '/usr' && existsSync(`${basePrefix}/bin`) && readdirSync(`${basePrefix}/bin`).length > 0) {
     path.push(`${basePrefix}/bin`);

@@ -18,7 +18,7 @@ export interface Bind {
   readonly optional: boolean;
 }
 
-export const maxManifestBytes = 16 * 1024;
+const maxManifestBytes = 16 * 1024;
 
 /** Throws a RangeError when a value cannot be written in this form; nothing of it comes from a client. */
 export function formatManifest(manifest: HolderManifest): string {

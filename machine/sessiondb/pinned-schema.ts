@@ -48,5 +48,5 @@ export function isPinnedSchema(sql: string): boolean {
 }
 
 /** The digest under which a text is listed. */
-export const schemaDigest = (sql: string): string =>
+const schemaDigest = (sql: string): string =>
   new Bun.CryptoHasher('sha256').update(normalized(sql)).digest('hex').slice(0, 32);

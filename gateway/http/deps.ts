@@ -4,15 +4,10 @@ import type { EventFeed } from '../events/bus.ts';
 import type { SubscriberLimits } from '../events/subscriber.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { ConversationId } from '../ids.ts';
+import type { Log } from '../log.ts';
 import type { Transcript } from '../transcript/transcript.ts';
 import type { Turns } from '../turns/turns.ts';
 import type { HttpLimits } from './limits.ts';
-
-/** One structured line. `fields` hold no secret and no prose. */
-export interface Logger {
-  info(what: string, fields: Readonly<Record<string, unknown>>): void;
-  error(what: string, fields: Readonly<Record<string, unknown>>): void;
-}
 
 /** Whether the gateway can serve, and what of it cannot. `detail` is shown to anyone: no secret, no path. */
 export interface Health {
@@ -25,7 +20,7 @@ export interface ServerDeps {
   readonly turns: Turns;
   readonly transcript: Transcript;
   readonly bus: EventFeed;
-  readonly logger: Logger;
+  readonly logger: Pick<Log, 'info' | 'error'>;
   readonly version: string;
   /** Missing members are the defaults. */
   readonly limits?: Partial<HttpLimits>;

@@ -54,7 +54,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   const reportStream = (what: string, error?: unknown): void => {
     if (error === undefined) {
       metrics.droppedClient();
-      logger.info(what, {});
+      logger.info(what);
     } else {
       logger.error(what, { error });
     }

@@ -72,7 +72,7 @@ async function closingRow(
       return await transcript.replyAfter(session, watermark);
     } catch (error) {
       if (!(error instanceof Problem) || error.problem !== 'sessiondb-unavailable') throw error;
-      log.warn('the closing row of a turn could not be read; trying again', { pauseMs });
+      log.warn('the closing row of a turn could not be read; trying again', { ms: pauseMs });
       await Bun.sleep(pauseMs);
     }
   }

@@ -2,14 +2,12 @@
 import type { Attachments } from '../acp/attachments.ts';
 import type { EventBus } from '../events/events.ts';
 import type { Governance } from '../governance/governance.ts';
+import type { Log } from '../log.ts';
 import type { Transcript } from '../transcript/transcript.ts';
 import type { SessionMemory } from './session-memory.ts';
 
-/** Where the engine writes what an operator should see. Never given prose or a credential. */
-export interface TurnLog {
-  info(what: string, fields?: Readonly<Record<string, unknown>>): void;
-  warn(what: string, fields?: Readonly<Record<string, unknown>>): void;
-}
+/** Where the engine writes what an operator should see. */
+export type TurnLog = Pick<Log, 'info' | 'warn'>;
 
 /** Every bound of a turn. Times in milliseconds. */
 export interface TurnLimits {

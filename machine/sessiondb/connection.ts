@@ -140,12 +140,12 @@ export class RelayConnection {
     if (plan.kind !== 'write' && plan.kind !== 'delegation') return;
     const parents = plan.parents.map((argument) => valueAt(args, argument)).filter((parent) => parent !== null);
     const sessions = plan.kind === 'write' ? plan.sessions.map((argument) => valueAt(args, argument)) : [];
-    const creates = plan.kind === 'write' && plan.creates ? (parents.length > 0 ? 'child' : 'root') : 'no';
+    const creates = plan.kind === 'write' && plan.creates;
     for (const session of [...parents, ...sessions]) {
       if (typeof session === 'string' && this.#lineage.has(session)) continue;
       await flush();
       if (typeof session !== 'string') throw this.#refusal('a session id that is not a text');
-      const mayCreate = sessions.includes(session) ? creates : 'no';
+      const mayCreate = creates && sessions.includes(session);
       if (!(await this.#lineage.admits(session, mayCreate, (id) => this.#parentOf(id))))
         throw this.#refusal(`session ${session} belongs to another conversation`);
     }

@@ -9,13 +9,6 @@ export type ParentLookup = (session: string) => Promise<string | null | undefine
 export type LineageOptions = {
   /** Sessions of this conversation from before. */
   readonly sessions: readonly string[];
-  /**
-   * `own`: nothing else. `adopt-first`: a relay that knows no session yet takes the first existing one that its child writes
-   * to; for a machine that keeps no record of which sessions belong to which conversation.
-   */
-  readonly trust: 'own' | 'adopt-first';
-  /** A session without a parent came into being, or was adopted: worth keeping for the next attachment. */
-  readonly onRoot: (session: string) => void;
   /** A statement was refused; the reason names tables and sessions, never content. For the log. */
   readonly onRefusal: (reason: string) => void;
 };
@@ -47,38 +40,30 @@ export class Lineage {
     return this.#own;
   }
 
-  /** Makes a session one's own; the machine does so when it attaches a conversation. */
-  allow(session: string): void {
-    if (this.#own.size < maxRemembered) this.#own.add(session);
-  }
-
   /**
    * Decides about a session that is not known yet. `creates`: whether the statement would bring it into being if it is not
-   * there, and then with a parent or without. Must run on the stream of the statement, after what precedes it, so that the
+   * there. Must run on the stream of the statement, after what precedes it, so that the
    * answer still holds when it runs.
    */
-  async admits(session: string, creates: 'no' | 'root' | 'child', parentOf: ParentLookup): Promise<boolean> {
+  async admits(session: string, creates: boolean, parentOf: ParentLookup): Promise<boolean> {
     const parent = await parentOf(session);
     // Where nothing is, nothing can be harmed: a write finds no row, or violates the foreign key.
     if (parent === undefined) {
-      if (creates !== 'no') this.#take(session, creates === 'root');
+      if (creates) this.#take(session);
       return true;
     }
     let ancestor: string | null = parent;
     for (let n = 0; ancestor !== null && n < maxAncestors; n++) {
       if (this.has(ancestor)) {
-        this.#take(session, false);
+        this.#take(session);
         return true;
       }
       ancestor = (await parentOf(ancestor)) ?? null;
     }
-    if (this.#options.trust !== 'adopt-first' || this.#own.size > 0) return false;
-    this.#take(session, true);
-    return true;
+    return false;
   }
 
-  #take(session: string, root: boolean): void {
-    this.allow(session);
-    if (root) this.#options.onRoot(session);
+  #take(session: string): void {
+    if (this.#own.size < maxRemembered) this.#own.add(session);
   }
 }

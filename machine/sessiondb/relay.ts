@@ -11,7 +11,10 @@ import { relayError } from './errors.ts';
 import { BrokenFrame, encodeAnswer, type Frame, FrameReader } from './frames.ts';
 import { Lineage, type LineageOptions } from './lineage.ts';
 
-/** Connections, requests that wait or run, milliseconds for one answer of the authority, bytes of one answer. */
+/**
+ * Connections, requests that wait or run or whose answer the child has not taken yet, milliseconds for one answer of the
+ * authority, bytes of one answer.
+ */
 export const relayLimits = {
   connections: 16,
   pendingRequests: 64,
@@ -31,6 +34,8 @@ export class SessionRelay {
   readonly #lineage: Lineage;
   readonly #connections = new Map<number, Served>();
   #pending = 0;
+  /** Refusals for too many of something that the child has not taken yet. */
+  #refusals = 0;
   #writes: Promise<void> = Promise.resolve();
 
   constructor(address: AuthorityAddress, options: Partial<LineageOptions> = {}) {
@@ -38,12 +43,7 @@ export class SessionRelay {
       timeout: relayLimits.answerTimeout,
       maxAnswerBytes: relayLimits.answerBytes,
     });
-    this.#lineage = new Lineage({ sessions: [], trust: 'own', onRoot: nothing, onRefusal: nothing, ...options });
-  }
-
-  /** Lets the child write to a session that exists already. */
-  allowSession(session: string): void {
-    this.#lineage.allow(session);
+    this.#lineage = new Lineage({ sessions: [], onRefusal: nothing, ...options });
   }
 
   /**
@@ -57,6 +57,8 @@ export class SessionRelay {
     channel.onData((bytes) => {
       try {
         for (const frame of reader.push(bytes)) this.#receive(frame, channel);
+        if (this.#refusals > relayLimits.pendingRequests)
+          throw new BrokenFrame('it goes on asking and takes no answer');
       } catch (error) {
         channel.close();
         end.resolve({ end: 'broken', reason: error instanceof BrokenFrame ? error.message : 'a failure of the relay' });
@@ -76,7 +78,10 @@ export class SessionRelay {
     const problem = served ? (this.#pending >= relayLimits.pendingRequests ? 'requests' : null) : 'connections';
     if (!served || problem) {
       const a = served && !served.connection.autocommit ? 0 : 1;
-      this.#write(channel, encodeAnswer(id, { a, r: [], e: relayError(`too many ${problem} at once`) }));
+      this.#refusals++;
+      this.#write(channel, encodeAnswer(id, { a, r: [], e: relayError(`too many ${problem} at once`) }), () => {
+        this.#refusals--;
+      });
       return;
     }
     this.#pending++;
@@ -84,8 +89,9 @@ export class SessionRelay {
     served.tail = served.tail.then(async () => {
       const { connection } = served;
       const answer = await ('q' in request ? connection.run(request.q) : connection.script(request.s));
-      this.#pending--;
-      this.#write(channel, encodeAnswer(id, answer));
+      this.#write(channel, encodeAnswer(id, answer), () => {
+        this.#pending--;
+      });
     });
   }
 
@@ -104,8 +110,10 @@ export class SessionRelay {
     await served.connection.close();
   }
 
-  #write(channel: SqlChannel, bytes: Uint8Array): void {
+  /** `taken` is called when the child has the bytes, or is gone. */
+  #write(channel: SqlChannel, bytes: Uint8Array, taken: () => void): void {
+    const written = this.#writes.then(() => channel.write(bytes));
     // A write fails when the child is gone; the end of the channel tells that.
-    this.#writes = this.#writes.then(() => channel.write(bytes)).catch(() => undefined);
+    this.#writes = written.catch(() => undefined).then(taken);
   }
 }

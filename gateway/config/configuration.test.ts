@@ -66,8 +66,9 @@ test('all mistakes are told at once, without the secrets in them', () => {
     DATABASE_URL: 'mysql://u:hunter2@h/d',
     AGENTFS_URL: 'https://a.example',
     SESSIONDB_TOKEN: 'hunter2 hunter2',
+    EDGE_MODEL_URL: 'https://u:hunter2@m.example/v1',
   });
-  expect(said.split('\n')).toHaveLength(6);
+  expect(said.split('\n')).toHaveLength(7);
   for (const name of [
     'EDGE_PORT',
     'EDGE_MAX_HOLDERS',
@@ -75,6 +76,7 @@ test('all mistakes are told at once, without the secrets in them', () => {
     'AGENTFS_TOKEN',
     'SESSIONDB_TOKEN',
     'SESSIONDB_URL',
+    'EDGE_MODEL_URL',
   ]) {
     expect(said).toContain(name);
   }

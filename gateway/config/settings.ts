@@ -42,11 +42,15 @@ function url(schemes: readonly string[]) {
   );
 }
 
+const noCredentials = 'must not hold a user or a password; the token or key has a setting of its own';
+
 /** An origin with an optional path, without the `/` at its end, to which paths are appended. */
 const baseUrl = (schemes: readonly string[]) =>
   v.pipe(
     url(schemes),
     v.check((value) => !/[?#]/.test(value), 'must not have a query or a fragment'),
+    // It is printed and logged as it stands.
+    v.check((value) => URL.parse(value)?.username === '' && URL.parse(value)?.password === '', noCredentials),
     v.transform((value) => value.replace(/^libsql:/, 'https:').replace(/\/+$/, '')),
   );
 
@@ -102,7 +106,7 @@ export const settings = {
     meaning:
       "PEM file of the certificate authorities that agents and their tools trust, in place of Mozilla's, which are built in",
     default: null,
-    schema: name,
+    schema: path,
   }),
   EDGE_MAX_HOLDERS: setting({
     meaning: 'conversations whose agent may run at the same time (about 110 MB each)',

@@ -28,7 +28,13 @@ export async function checkKernel(confinedExec: string): Promise<readonly Findin
   });
   const complete = findings.length > 0 && (code === 0) === findings.every(({ fix }) => fix === null);
   if (complete) return findings;
-  return [...findings, { name: 'confined-exec', fix: `its check ended with ${code}: ${lastLine(output)}` }];
+  return [
+    ...findings,
+    {
+      name: 'confined-exec',
+      fix: `its check ended with ${code} (${lastLine(output)}): copy dist/ as a whole, for this machine's architecture, or build again`,
+    },
+  ];
 }
 
 /** The Hermes runtime directory in force. Throws with what to do when there is none. */
@@ -64,7 +70,10 @@ const maxCaBundleBytes = 4 * 1024 * 1024;
 
 /** Whether a CA bundle can be given to holders; nothing to say where none is configured. */
 export function checkCaBundle(path: string | null): readonly Finding[] {
-  return path === null ? [] : [{ name: 'EDGE_CA_BUNDLE', fix: flawOfCaBundle(path) }];
+  if (path === null) return [];
+  const flaw = flawOfCaBundle(path);
+  const remedy = 'name a file of certificates in PEM form and nothing else, or leave EDGE_CA_BUNDLE unset';
+  return [{ name: 'EDGE_CA_BUNDLE', fix: flaw === null ? null : `${flaw}; ${remedy}` }];
 }
 
 function flawOfCaBundle(path: string): string | null {
@@ -76,7 +85,7 @@ function flawOfCaBundle(path: string): string | null {
     return `${path} cannot be read: ${(error as Error).message}`;
   }
   // Every tool of every agent can read it.
-  if (text.includes('PRIVATE KEY-----')) return `${path} holds a private key: give the certificates alone`;
+  if (text.includes('PRIVATE KEY-----')) return `${path} holds a private key`;
   const certificates = text.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
   const begun = text.match(/-----BEGIN /g)?.length ?? 0;
   if (certificates.length === 0) return `${path} holds no certificate in PEM form`;

@@ -26,7 +26,8 @@ export interface ChildOptions {
   readonly onLine?: (line: string) => void;
 }
 
-const maxLineBytes = 8192;
+/** The end of a longer line is what is kept, in characters. */
+const maxLine = 8192;
 /** Nothing of the gateway's own environment, which holds keys and tokens. */
 const environment = { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' };
 
@@ -42,9 +43,13 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
     detached: true,
   });
   let said = '';
-  const logged = forwardLines(child.stderr, (line) => {
+  const heard = (line: string) => {
     said = line;
     options.onLog(line);
+  };
+  const logged = forwardLines(child.stderr, heard).then((unfinished) => {
+    // The last word of a process that died in the middle of a line.
+    if (unfinished !== '') heard(unfinished);
   });
   const exited = child.exited.then(async () => {
     await logged;
@@ -52,7 +57,10 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
     return said ? `${how}: ${said}` : how;
   });
   const timeout = Promise.withResolvers<never>();
-  const timer = setTimeout(() => timeout.reject(new Error(`not ready within ${options.readyMs} ms`)), options.readyMs);
+  const timer = setTimeout(() => {
+    const late = `not ready within ${options.readyMs} ms`;
+    timeout.reject(new Error(said ? `${late}: ${said}` : late));
+  }, options.readyMs);
   const first = Promise.withResolvers<string>();
   let onLine = (line: string) => {
     onLine = options.onLine ?? (() => undefined);
@@ -75,6 +83,8 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
   } finally {
     clearTimeout(timer);
   }
+  // What it said while it started explains no later end.
+  said = '';
   return {
     pid: child.pid,
     ready,
@@ -94,12 +104,14 @@ function readyMembers(text: string): ChildProcess['ready'] {
   throw new Error('its first line is not the ready line');
 }
 
-async function forwardLines(stream: ReadableStream<Uint8Array>, onLine: (line: string) => void): Promise<void> {
+/** Resolves at the end of the stream with what came after the last line end. */
+async function forwardLines(stream: ReadableStream<Uint8Array>, onLine: (line: string) => void): Promise<string> {
   const decoder = new TextDecoder();
   let text = '';
   for await (const bytes of stream) {
     const lines = (text + decoder.decode(bytes, { stream: true })).split('\n');
-    text = (lines.pop() ?? '').slice(-maxLineBytes);
+    text = (lines.pop() ?? '').slice(-maxLine);
     for (const line of lines) onLine(line);
   }
+  return text;
 }

@@ -1,4 +1,4 @@
-/** The three libc calls that Bun has no name for. */
+/** The libc calls that Bun has no name for. */
 import { dlopen, FFIType } from 'bun:ffi';
 
 const lockExclusive = 2;
@@ -19,6 +19,14 @@ function libc() {
  */
 export function tryLock(fd: number): boolean {
   return libc().flock(fd, lockExclusive | lockNonBlocking) === 0;
+}
+
+/**
+ * Takes the same lock and blocks this whole thread until it is free: for a process that has nothing else to do until then,
+ * and whose parent kills it when that takes too long. False when the file cannot be locked at all.
+ */
+export function waitForLock(fd: number): boolean {
+  return libc().flock(fd, lockExclusive) === 0;
 }
 
 /**

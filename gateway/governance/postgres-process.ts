@@ -8,13 +8,10 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { PGlite, type PGliteOptions } from '@electric-sql/pglite';
 import { PGLiteSocketServer } from '@electric-sql/pglite-socket';
-import { dieWithParent, tryLock } from '../posix.ts';
+import { dieWithParent, tryLock, waitForLock } from '../posix.ts';
 
 /** The client's one connection, and room for its successor while the server still closes it. */
 const maxConnections = 2;
-/** A killed predecessor may still be ending; longer than this it is not ending. */
-const lockLimitMs = 15_000;
-const lockRetryMs = 25;
 
 /**
  * `edge-gateway postgres --data DIR --socket-directory DIR`: serves until standard input ends or SIGTERM. Prints
@@ -33,10 +30,10 @@ export async function runPostgres(argv: readonly string[]): Promise<number> {
     return 2;
   }
   dieWithParent();
-  const stopped = Promise.race([inputEnd(), new Promise<void>((resolve) => process.once('SIGTERM', () => resolve()))]);
-
   mkdirSync(data, { recursive: true, mode: 0o700 });
-  const lock = await lockAlone(join(data, 'lock'));
+  const lock = lockAlone(join(data, 'lock'));
+  // Only now: while this thread waits for the lock, SIGTERM must still end it.
+  const stopped = Promise.race([inputEnd(), new Promise<void>((resolve) => process.once('SIGTERM', () => resolve()))]);
   const assets = await embeddedAssets();
   const cluster = join(data, 'cluster');
   if (!existsSync(join(cluster, 'PG_VERSION'))) await makeCluster(cluster, assets);
@@ -63,14 +60,16 @@ async function inputEnd(): Promise<void> {
   }
 }
 
-/** Two PGlite processes on one cluster would destroy it, and PGlite does not look. */
-async function lockAlone(path: string): Promise<number> {
+/**
+ * Two PGlite processes on one cluster would destroy it, and PGlite does not look. A killed predecessor may still be ending:
+ * the kernel wakes us when it has. One that does not end is waited for until our parent, which waits for the ready line,
+ * kills us and tells what was said here.
+ */
+function lockAlone(path: string): number {
   const fd = openSync(path, 'a', 0o600);
-  const until = performance.now() + lockLimitMs;
-  while (!tryLock(fd)) {
-    if (performance.now() > until) throw new Error(`another process still uses ${path}`);
-    await Bun.sleep(lockRetryMs);
-  }
+  if (tryLock(fd)) return fd;
+  console.error(`another process still uses ${path}; end it if it does not end by itself`);
+  if (!waitForLock(fd)) throw new Error(`${path} cannot be locked; put the data directory on a file system with flock`);
   return fd;
 }
 

@@ -54,7 +54,7 @@ export function createAttachments(options: {
   /** What the machine says about the end of one of its children. */
   readonly childEnd?: (generation: number) => Promise<ChildEnd | null>;
 }): Attachments {
-  // Bounded by the conversations whose child stopped within a line; hermes-run bounds the line.
+  // Bounded by the conversations whose child stopped within a line, and each by the longest line that the client takes.
   const carried = new Map<ConversationId, Carried>();
 
   return {

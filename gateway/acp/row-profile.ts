@@ -46,7 +46,7 @@ function parsed(json: string): unknown {
   try {
     return JSON.parse(json);
   } catch {
-    return null;
+    return null; // Whoever asks shows the content as it is.
   }
 }
 

@@ -96,6 +96,6 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    return null;
+    return null; // The schema refuses it; the parser's own words would quote the line.
   }
 }

@@ -121,7 +121,7 @@ export class FileData {
     for (const ino of [...this.#unwritten.keys()]) {
       // The data stays unwritten: whoever closes or syncs that file tries again and gets the failure.
       await this.#commitHere(ino).catch((error: unknown) =>
-        console.error(`AgentFS: file ${ino} not committed:`, error),
+        console.error(`agentfs: file ${ino} not committed: ${error instanceof Error ? error.message : String(error)}`),
       );
     }
   }

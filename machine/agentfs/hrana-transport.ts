@@ -86,7 +86,7 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    return null;
+    return null; // No answer of the protocol: the callers say so, without a word of it.
   }
 }
 

@@ -106,7 +106,7 @@ export class Store {
     } catch (error) {
       await this.driver.run('ROLLBACK').catch((rollback: unknown) => {
         // The engine ended the transaction itself. What failed first is what the caller must hear.
-        if (!String(rollback).includes('no transaction')) console.error('AgentFS: rollback failed:', rollback);
+        if (!String(rollback).includes('no transaction')) console.error(`agentfs: rollback failed: ${rollback}`);
       });
       throw asFileError(error);
     }

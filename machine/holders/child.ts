@@ -31,7 +31,8 @@ export class HolderChild implements RelayedChild {
     this.#output = process.stdout.getReader();
     // Started at once: Bun buffers without a bound what nobody has begun to read.
     this.peek();
-    this.#readReport();
+    // Without a report the exit code has to do.
+    this.#readReport().catch(() => undefined);
   }
 
   get pid(): number {

@@ -17,7 +17,12 @@ test('a runtime whose path has white space is named by a link in the run directo
   mkdirSync(runtimeDirectory);
   const runtime = { python: process.execPath, basePrefix: '/usr', version: '3.11.2' };
   writeFileSync(join(runtimeDirectory, runtimeFile), JSON.stringify(runtime));
-  const inputs = prepareInputs({ runtimeDirectory, runDirectory: root, hermesEnvironment: {} } as unknown as Launch);
+  const inputs = prepareInputs({
+    runtimeDirectory,
+    runDirectory: root,
+    hermesEnvironment: {},
+    caBundle: null,
+  } as unknown as Launch);
   const fd = inputs.manifest(101000, join(root, 'fuse.sock'), 'f'.repeat(64));
   const manifest = readFileSync(`/proc/self/fd/${fd}`, 'utf8');
   for (const one of [fd, inputs.caBundle, inputs.environment, inputs.startScript]) closeSync(one);

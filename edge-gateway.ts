@@ -97,6 +97,7 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
+// With it the file is a module, which `await` at its top level needs.
 export {};
 
 process.exit(await main(process.argv.slice(2)));

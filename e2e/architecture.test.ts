@@ -36,6 +36,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   machine: ['hermes-run/', 'bunfs-assets/'],
   'hermes-run': [],
   'bunfs-assets': ['build/assets/'],
+  zig: [],
 };
 
 function importsOf({ path, text }: Source): string[] {

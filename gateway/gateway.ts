@@ -26,8 +26,8 @@ import { selfCommand } from './self.ts';
 import { StopStack } from './stop-stack.ts';
 import { createTranscript } from './transcript/sessiondb.ts';
 import { createTurns } from './turns/engine.ts';
-import { within } from './turns/waits.ts';
 import { programVersion } from './version.ts';
+import { within } from './waits.ts';
 
 export interface RunningGateway {
   readonly url: string;

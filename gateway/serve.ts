@@ -4,8 +4,8 @@ import { type Configuration, readConfiguration } from './config/configuration.ts
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { createLog, type Log } from './log.ts';
 import { runUntilStopped, watchSignals } from './signals.ts';
-import { within } from './turns/waits.ts';
 import { programVersion } from './version.ts';
+import { within } from './waits.ts';
 
 /** For what `ready` does: a few writes. */
 const readyMs = 120_000;

@@ -88,7 +88,7 @@ export class WorkBoundary {
     }
     const pull = this.#running && this.#running.startedAt > work.begunAt ? this.#running : this.#pull();
     // A pull that failed or takes too long is not tried again in this turn: it goes on with what is here.
-    work.touched = within(touchLimitMs, pull.done).then(() => {
+    work.touched = atMost(touchLimitMs, pull.done).then(() => {
       work.touched = 'yes';
     });
     return work.touched;
@@ -284,7 +284,7 @@ function reasonOf(error: unknown): string {
 }
 
 /** Resolves with the promise, or after `ms`. */
-async function within(ms: number, promise: Promise<unknown>): Promise<void> {
+async function atMost(ms: number, promise: Promise<unknown>): Promise<void> {
   const { promise: over, resolve } = Promise.withResolvers<void>();
   const timer = setTimeout(resolve, ms);
   await Promise.race([promise, over]);

@@ -3,7 +3,7 @@ import { X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { currentRuntime, readRuntime } from '../../bunfs-assets/runtime.ts';
-import { within } from '../turns/waits.ts';
+import { within } from '../waits.ts';
 
 export interface Finding {
   readonly name: string;

@@ -8,10 +8,10 @@ import { type AgentClient, connectAgent } from '../acp/client.ts';
 import type { ContentBlock } from '../domain.ts';
 import type { ConversationId, MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
+import { unlessAborted, within } from '../waits.ts';
 import type { TurnParts } from './parts.ts';
 import { childStaysWarm, type TurnEnd } from './settle.ts';
 import type { TurnControl } from './turn-control.ts';
-import { unlessAborted, within } from './waits.ts';
 
 export interface TurnOrder {
   readonly message: MessageId;

@@ -9,6 +9,7 @@ import type { Governance } from '../governance/governance.ts';
 import { type ConversationId, newMessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import type { Transcript } from '../transcript/transcript.ts';
+import { within } from '../waits.ts';
 import { conclude, concluded, timingsOf } from './conclude.ts';
 import { dispatch, type TurnMarks, type TurnOrder } from './dispatch.ts';
 import { Flights } from './flights.ts';
@@ -19,7 +20,6 @@ import { recover } from './recovery.ts';
 import { SessionMemory } from './session-memory.ts';
 import { TurnControl } from './turn-control.ts';
 import type { Turns } from './turns.ts';
-import { within } from './waits.ts';
 
 export interface TurnsOptions {
   readonly governance: Governance;

@@ -1,4 +1,4 @@
-/** Bounded waiting: every wait of a turn ends. */
+/** Bounded waiting: every wait ends. */
 
 /** A wait was longer than allowed. */
 export class WaitedTooLong extends Error {

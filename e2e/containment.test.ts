@@ -116,7 +116,7 @@ afterAll(async () => {
   await gateway?.[Symbol.asyncDispose]();
   await model?.stop();
   removeScratch(scratch);
-});
+}, 180_000);
 
 test('every tool did its work, on files that are there in the next turn', async () => {
   const results = model.turns.flatMap(({ body }) => {

@@ -74,7 +74,7 @@ describe('holders', () => {
   afterAll(async () => {
     await gateway?.[Symbol.asyncDispose]();
     await model?.stop();
-  });
+  }, limitMs);
 
   /** How the failure of the message names what was killed. */
   const victims: readonly (readonly [Part, RegExp])[] = [

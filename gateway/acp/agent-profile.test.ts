@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { existsSync, mkdtempSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ContentBlock } from '../domain.ts';
@@ -279,17 +279,19 @@ test.skipIf(!havePython)(
       }
     }
     prompts.push(...spaces.map((space) => [space]), ...spaces.map((space) => [space, space]));
+    const home = mkdtempSync(join(tmpdir(), 'edge-profile-'));
     const child = Bun.spawn([python ?? '', '-c', judge], {
       stdin: new Blob([JSON.stringify(prompts)]),
       stdout: 'pipe',
       stderr: 'pipe',
       env: {
         PATH: process.env.PATH ?? '',
-        HERMES_HOME: mkdtempSync(join(tmpdir(), 'edge-profile-')),
+        HERMES_HOME: home,
         PYTHONDONTWRITEBYTECODE: '1',
       },
     });
     const [out, errors, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited]);
+    rmSync(home, { recursive: true, force: true });
     if (code !== 0) throw new Error(errors.slice(-2000));
     const verdicts: unknown = JSON.parse(out.trim().split('\n').at(-1) ?? '');
     const ours = prompts.map((texts) => {

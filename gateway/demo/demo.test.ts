@@ -1,5 +1,5 @@
 import { expect, test } from 'bun:test';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Glob } from 'bun';
@@ -38,6 +38,7 @@ test('the memory outlives a start and survives damage', () => {
   expect(recall(directory)).toEqual(memory);
   writeFileSync(join(directory, 'demo.json'), '{"modelPort": ');
   expect(recall(directory)).toEqual({ modelPort: null, conversation: null });
+  rmSync(directory, { recursive: true });
 });
 
 test('nothing but the demo command imports the demo (ADR-046 §9)', async () => {

@@ -1,6 +1,6 @@
 /** Programs that start.py lets Hermes start: through the launcher, without private variables, otherwise as ever. */
 import { beforeAll, describe, expect, test } from 'bun:test';
-import { chmodSync, copyFileSync, existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { hermesPython, makeHome, startScript } from './testing/hermes.ts';
@@ -39,6 +39,7 @@ async function run(launcher: 'stand-in' | 'confined-exec' | 'none') {
         PRIVATE: 'secret',
         DOTENV: 'secret',
         LC_ALL: 'C',
+        TMPDIR: directory,
       },
       stderr: 'pipe',
     },
@@ -46,12 +47,14 @@ async function run(launcher: 'stand-in' | 'confined-exec' | 'none') {
   const [printed, problems] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
   if ((await child.exited) !== 0) throw new Error(problems);
   const launched = join(directory, 'launched');
-  return {
+  const result = {
     outcome: JSON.parse(printed.replaceAll(directory, 'DIR')) as Record<string, unknown>,
     launched: existsSync(launched)
       ? readFileSync(launched, 'utf8').replaceAll(directory, 'DIR').trim().split('\n')
       : [],
   };
+  rmSync(directory, { recursive: true });
+  return result;
 }
 
 describe.skipIf(python === null)('programs', () => {

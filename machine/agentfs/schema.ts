@@ -73,13 +73,13 @@ const tables = [
   'CREATE INDEX IF NOT EXISTS idx_tool_calls_started_at ON tool_calls(started_at)',
 ] as const;
 
-export interface SqlStatement {
+interface SchemaStatement {
   readonly sql: string;
   readonly args: readonly (string | number | bigint | Uint8Array | null)[];
 }
 
 /** Statements that make an empty file system; each does nothing where its work is done already. */
-export function schemaStatements(nowSeconds: number): SqlStatement[] {
+export function schemaStatements(nowSeconds: number): SchemaStatement[] {
   return [
     ...tables.map((sql) => ({ sql, args: [] })),
     {

@@ -120,7 +120,8 @@ test('the top level holds the six folders, the entry points and configuration on
   const known = [
     ...folders,
     ...['e2e', '.ci', '.git', 'node_modules', 'dist', 'build', '.gitignore', '.dockerignore'],
-    ...['build.ts', 'edge-gateway.ts', 'package.json', 'bun.lock', 'tsconfig.json', 'biome.json', 'Dockerfile'],
+    ...['build.ts', 'edge-gateway.ts', 'package.json', 'bun.lock', 'tsconfig.json', 'biome.json', 'bunfig.toml'],
+    'Dockerfile',
     ...['README.md', 'DEPENDENCIES.md', 'API.md', 'THREAT_MODEL.md'],
   ];
   expect(readdirSync(repository).filter((name) => !known.includes(name))).toEqual([]);

@@ -1,5 +1,5 @@
 import { expect, test } from 'bun:test';
-import { Gate, type Question, threadGroupOf } from './gate.ts';
+import { Gate, leadsAway, type Question, threadGroupOf } from './gate.ts';
 import { opcodes } from './wire.ts';
 
 const hermes = 100;
@@ -87,6 +87,29 @@ test('workspace and artifacts are for everybody in the mount', () => {
     for (const opcode of [opcodes.open, opcodes.create, opcodes.write, opcodes.unlink]) {
       expect(armed().allows(ask(opcode, 200, zone))).toBe(true);
     }
+  }
+});
+
+test('a link out of the shared view leads tools, not Hermes', () => {
+  for (const [linksTo, isFollowed] of [
+    ['/hermes/.env', false],
+    ['/workspace/inner', true],
+  ] as const) {
+    for (const zone of ['workspace', 'artifacts', 'inbound', 'skills'] as const) {
+      expect(armed().allows(ask(opcodes.readlink, 101, zone, { linksTo }))).toBe(isFollowed);
+      expect(armed().allows(ask(opcodes.readlink, 200, zone, { linksTo }))).toBe(true);
+    }
+    // Nobody but Hermes makes links there.
+    expect(armed().allows(ask(opcodes.readlink, 101, 'private', { linksTo }))).toBe(true);
+  }
+});
+
+test('where a link may lead', () => {
+  const away = ['/hermes/x', '//hermes', '/./hermes', '/', '/proc/self/environ', '/tmp/other', '/dev/stdin', '/work'];
+  const climbing = ['..', '../x', 'a/..', 'a/../b', '/workspace/a/../../hermes', '/workspace/..'];
+  for (const target of [...away, ...climbing]) expect([target, leadsAway(target)]).toEqual([target, true]);
+  for (const target of ['x', 'a/b', './a', 'a..b', '...', '/workspace', '/artifacts/inbound/x', '/usr/bin/python3']) {
+    expect([target, leadsAway(target)]).toEqual([target, false]);
   }
 });
 

@@ -60,6 +60,8 @@ export interface Question {
   readonly leadsTo?: ViewNode['zone'] | null;
   /** An open that asks for writing or truncation. */
   readonly opensToWrite?: boolean;
+  /** For READLINK, once it has been read: what the symbolic link says. */
+  readonly linksTo?: string;
   /** A WRITE of the kernel's own, of pages that a mapping changed. */
   readonly writesBack?: boolean;
 }
@@ -96,12 +98,32 @@ export class Gate {
       return opcode !== opcodes.lookup || node.zone === 'root';
     }
     const rules = zoneRules[node.zone];
+    if (rules.shared && question.linksTo !== undefined && leadsAway(question.linksTo)) return !this.#isHermes(pid);
     if (node.zone === 'home' && isWayThrough(question)) return true;
     const isChange = !looks.has(opcode) || question.opensToWrite === true;
     if (!rules.onlyHermes && !(isChange && rules.onlyHermesChanges)) return true;
+    return this.#isHermes(pid);
+  }
+
+  #isHermes(pid: number): boolean {
+    if (this.#state.state === 'unarmed') return false;
     // The leader of the group has the group's number, and lives as long as the mount.
     return pid === this.#state.tgid || this.#threadGroup(pid) === this.#state.tgid;
   }
+}
+
+/** What a holder has that no tool can write to and that is nobody's secret, beside the shared view itself. */
+const followedTo = new Set(['workspace', 'artifacts', 'usr', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'opt', 'etc']);
+
+/**
+ * Whether a link that tools may have made can lead Hermes to its own private files: it opens attachments, `AGENTS.md` and
+ * the targets of edits by their paths, and what it reads reaches the model. Each link on the way is asked for, so each is
+ * judged alone. `..` is refused whatever it passes: behind another link it climbs from somewhere else than it says.
+ */
+export function leadsAway(target: string): boolean {
+  const names = target.split('/').filter((name) => name !== '' && name !== '.');
+  if (names.includes('..')) return true;
+  return target.startsWith('/') && !followedTo.has(names[0] ?? '');
 }
 
 /** What anybody needs of the home to walk to the skills. */

@@ -130,6 +130,27 @@ print(thread(lambda: get(H + '/secret'))[:3])`);
   expect(lines.slice(1)).toEqual(['True True', 'True', 'True', 'True True', 'forked EACCES EACCES', 'SSS']);
 });
 
+mountTest('a link that a tool made does not lead Hermes to what is private', async () => {
+  const output = await hermes(`
+put(W + '/inner', 'inner')
+made = tool('sh', '-c', f'''cd {W} && ln -s {H}/.env absolute && ln -s ../home/.env climbing && ln -s {H} directory && \\
+  ln -s absolute second && ln -s inner good && ln -s /tmp/elsewhere outside && ln -s /proc/self/root{H}/.env through''')
+print(made, end='')
+for name in ('absolute', 'climbing', 'directory/.env', 'second', 'outside', 'through'):
+    print(name, attempt(lambda: get(f'{W}/{name}')), thread(lambda: get(f'{W}/{name}')), os.path.islink(f'{W}/{name}'))
+print(get(W + '/good'), tool('readlink', W + '/absolute') == H + '/.env', tool('cat', W + '/good'), get(H + '/.env'))
+for name in ('absolute', 'climbing', 'directory', 'second', 'good', 'outside', 'through', 'inner'): os.unlink(f'{W}/{name}')`);
+  expect(output.trim().split('\n')).toEqual([
+    'absolute EACCES EACCES True',
+    'climbing EACCES EACCES True',
+    'directory/.env EACCES EACCES False',
+    'second EACCES EACCES True',
+    'outside EACCES EACCES True',
+    'through EACCES EACCES True',
+    'inner True inner content of .env',
+  ]);
+});
+
 mountTest('SQLite in WAL mode works in the private home', async () => {
   const output = await hermes(`
 a = sqlite3.connect(H + '/verification_evidence.db'); print(a.execute('PRAGMA journal_mode=WAL').fetchone()[0])

@@ -145,8 +145,11 @@ export class FuseSession {
       if (!this.#gate.allows(this.#question(request, node))) return errorReply(unique, errnoNumbers.EACCES);
       const wait =
         zoneRules[node.zone].shared && this.#gate.armed && !touchesNothing.has(opcode) ? this.#boundary.touch() : null;
-      if (wait) return this.#after(wait, () => operation(this.#context, request, node));
-      return operation(this.#context, request, node);
+      const answer = () => {
+        const answered = operation(this.#context, request, node);
+        return opcode === opcodes.readlink ? this.#unlessLedAway(request, node, answered) : answered;
+      };
+      return wait ? this.#after(wait, answer) : answer();
     } catch (error) {
       return this.#failure(request, error);
     }
@@ -156,6 +159,14 @@ export class FuseSession {
   async #after(wait: Promise<void>, answer: () => Answer | Promise<Answer>): Promise<Answer> {
     await Promise.race([wait, this.#closing.promise]);
     return this.#closed ? null : answer();
+  }
+
+  /** A link is followed by whoever reads it, so what it says decides who may. */
+  async #unlessLedAway(request: Request, node: ViewNode, answered: Answer | Promise<Answer>): Promise<Answer> {
+    const answer = await answered;
+    const linksTo = Buffer.from(answer?.subarray(replyHeaderBytes) ?? []).toString('latin1');
+    if (this.#gate.allows({ ...this.#question(request, node), linksTo })) return answer;
+    return errorReply(request.header.unique, errnoNumbers.EACCES);
   }
 
   #question(request: Request, node: ViewNode): Question {

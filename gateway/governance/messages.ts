@@ -45,7 +45,10 @@ export class Messages {
     this.#log = log;
   }
 
-  /** Stores the message and its event, or finds the one that used the key before: one round trip either way. */
+  /**
+   * Stores the message and its event in one round trip: the only one between a request and its agent. A key that was used
+   * before costs a second one.
+   */
   accept(input: Submitted): Promise<Acceptance> {
     const blocks = JSON.stringify(input.blocks);
     const accepted = (seq: number, at: Date): Acceptance => ({
@@ -56,40 +59,38 @@ export class Messages {
     return this.#log.append<Acceptance>({
       refusable: true,
       statement: async (seq, at): Promise<Written<Acceptance>> => {
-        const rows = await this.#sql<(MessageRow & { fresh: boolean })[]>`
+        const stored = await this.#sql`
           with stored as (
             insert into messages (id, conversation, accepted_seq, idempotency_key, digest, blocks, state, accepted_at)
             values (${input.id}, ${input.conversation}, ${seq}, ${input.key},
               ${input.key === null ? null : input.digest}, ${blocks}, 'accepted', ${at})
             on conflict (conversation, idempotency_key) do nothing
             returning id, conversation
-          ), logged as (
-            insert into events (seq, conversation, at, type, message)
-            select ${seq}::bigint, conversation, ${at}::timestamptz, 'message.accepted', id from stored
           )
-          select true as fresh, null as id, null as conversation, null as digest, null as state, null as locator,
-            null as problem, null::float8 as attach_ms, null::float8 as admission_ms, null::float8 as first_update_ms,
-            null::float8 as loop_ms, null::float8 as settle_ms, null::timestamptz as accepted_at
-          from stored
-          union all
-          select false, id, conversation, digest, state, locator, problem,
-            attach_ms, admission_ms, first_update_ms, loop_ms, settle_ms, accepted_at
-          from messages
-          where conversation = ${input.conversation} and idempotency_key = ${input.key}
-            and not exists (select 1 from stored)`.catch((error: unknown) => {
+          insert into events (seq, conversation, at, type, message)
+          select ${seq}::bigint, conversation, ${at}::timestamptz, 'message.accepted', id from stored
+          returning seq`.catch((error: unknown) => {
           if (violates(error, 'messages_conversation_fkey')) {
             throw new Problem('not-found', 'There is no such conversation');
           }
           throw error;
         });
-        const row = rows[0];
-        if (row === undefined) throw new Error('accepting a message returned nothing');
-        if (row.fresh) return { result: accepted(seq, at), logged: true };
-        if (row.digest !== input.digest) return { result: { outcome: 'key-reused' }, logged: false };
-        return { result: { outcome: 'known', message: messageOfRow(row) }, logged: false };
+        if (stored.length > 0) return { result: accepted(seq, at), logged: true };
+        return { result: await this.#keyed(input), logged: false };
       },
       committed: async (at) => accepted(this.#log.last, at),
     });
+  }
+
+  /** The message that used the key before, which is why this one was not stored. */
+  async #keyed(input: Submitted): Promise<Acceptance> {
+    const [row] = await this.#sql<MessageRow[]>`
+      select id, conversation, digest, state, locator, problem, attach_ms, admission_ms, first_update_ms, loop_ms,
+        settle_ms, accepted_at
+      from messages where conversation = ${input.conversation} and idempotency_key = ${input.key}`;
+    if (row === undefined) throw new Error('a message was not stored, and none has its key');
+    if (row.digest !== input.digest) return { outcome: 'key-reused' };
+    return { outcome: 'known', message: messageOfRow(row) };
   }
 
   async find(conversation: ConversationId, id: MessageId): Promise<Message | null> {

@@ -74,15 +74,16 @@ create table messages (
 create index messages_unsettled on messages (accepted_seq) where settled_at is null;
 create index messages_failed_prose on messages (settled_at) where state = 'failed' and blocks is not null;
 
--- Locators and states, never prose. A failure's problem document is joined from its message.
+-- Locators and states, never prose. A failure's problem document is joined from its message. No foreign keys: an event is
+-- written by the statement that writes its message, and two look-ups more for each would stand in every turn's way.
 create table events (
   seq bigint primary key,
-  conversation text not null references conversations (id),
+  conversation text not null,
   at timestamptz not null,
   type text not null check (type in (
     'message.accepted', 'turn.started', 'reply.delivered', 'turn.failed', 'turn.cancelled',
     'transcript.edited', 'transcript.appended', 'conversation.updated')),
-  message text references messages (id),
+  message text,
   locator text,
   admission text check (admission in ('warm', 'cold'))
 );

@@ -10,25 +10,14 @@ import pgliteData from '../build/assets/pglite.data.bin' with { type: 'file' };
 import pgliteWasm from '../build/assets/pglite.wasm.bin' with { type: 'file' };
 import postgresSeed from '../build/assets/postgres-seed.bin' with { type: 'file' };
 import defaultConfig from './config.yaml' with { type: 'file' };
-import startScript from './hermes/start.py' with { type: 'file' };
 import defaultSoul from './SOUL.md' with { type: 'file' };
 
 /**
- * Paths of the embedded files: the static executable of zig/, what Python runs first in a holder, Mozilla's certificate
- * authorities (PEM), SOUL.md and config.yaml of a new organization, and of the embedded Postgres two WebAssembly modules,
- * a file bundle and a fresh cluster as tar.gz.
+ * Paths of the embedded files: the static executable of zig/, Mozilla's certificate authorities (PEM), SOUL.md and
+ * config.yaml of a new organization, and of the embedded Postgres two WebAssembly modules, a file bundle and a fresh
+ * cluster as tar.gz. What Python runs first in a holder is in start-script.ts.
  */
-export {
-  caBundle,
-  confinedExec,
-  defaultConfig,
-  defaultSoul,
-  initdbWasm,
-  pgliteData,
-  pgliteWasm,
-  postgresSeed,
-  startScript,
-};
+export { caBundle, confinedExec, defaultConfig, defaultSoul, initdbWasm, pgliteData, pgliteWasm, postgresSeed };
 
 /** The whole content of an embedded file, given its path. */
 export function readAsset(path: string): Uint8Array<ArrayBuffer> {

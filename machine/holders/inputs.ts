@@ -1,9 +1,10 @@
 /** What every holder of this machine is given: the sealed inputs on fds 4–7 and the program itself. */
 import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { caBundle, confinedExec, readAsset, startScript } from '../../bunfs-assets/assets.ts';
+import { caBundle, confinedExec, readAsset } from '../../bunfs-assets/assets.ts';
 import { executablePath, sealedMemfd } from '../../bunfs-assets/memfd.ts';
 import { readRuntime } from '../../bunfs-assets/runtime.ts';
+import { startScript } from '../../bunfs-assets/start-script.ts';
 import type { Launch } from '../launch.ts';
 import { type Bind, formatManifest } from './manifest.ts';
 
@@ -29,7 +30,7 @@ export function prepareInputs(launch: Launch): HolderInputs {
     confinedExec: executablePath('confined-exec', readAsset(confinedExec)),
     caBundle: sealedMemfd('ca-bundle', launch.caBundle === null ? readAsset(caBundle) : readFileSync(launch.caBundle)),
     environment: sealedMemfd('environment', formatEnvironment(launch.hermesEnvironment, runtime.basePrefix)),
-    startScript: sealedMemfd('start-script', readAsset(startScript)),
+    startScript: sealedMemfd('start-script', startScript()),
     manifest: (uid, fuseSocket, fuseToken) =>
       sealedMemfd(
         'manifest',

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { SessionRelay } from './relay.ts';
 import { startAuthority, type TestAuthority } from './testing/authority.ts';
-import { hermesEnvironment, hermesPython, makeHome, noHermes, spawnServed, startScript } from './testing/hermes.ts';
+import { hermesEnvironment, hermesPython, makeHome, noHermes, scriptIn, spawnServed } from './testing/hermes.ts';
 
 const python = hermesPython();
 type Said = Readonly<Record<'hermes' | 'manual' | 'automatic', readonly unknown[]>> & { readonly waiting: unknown };
@@ -17,7 +17,7 @@ describe.skipIf(python === null)(`the remote connection ${python === null ? `(${
     authority = await startAuthority();
     makeHome(authority.directory, '');
     const relay = new SessionRelay(authority.address, { onRefusal: (reason) => refused.push(reason) });
-    const command = [python!, '-I', join(import.meta.dir, 'testing/dialogue.py'), startScript];
+    const command = [python!, '-I', join(import.meta.dir, 'testing/dialogue.py'), scriptIn(authority.directory)];
     const { child, served } = await spawnServed(
       relay,
       command,

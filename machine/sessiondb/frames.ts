@@ -1,5 +1,5 @@
 /**
- * The frames on descriptor 3 between a holder's Hermes (`bunfs-assets/hermes/start.py`) and its relay. Both ways: 4 bytes
+ * The frames on descriptor 3 between a holder's Hermes (`bunfs-assets/hermes/channel.py`) and its relay. Both ways: 4 bytes
  * length of the rest, 4 bytes request id (big-endian), then UTF-8 JSON.
  *
  * Request: `{"c": connection, "q": [[sql, args?], …]}` runs statements in order up to the first failure;

@@ -12,8 +12,8 @@ import {
   hermesPython,
   makeHome,
   noHermes,
+  scriptIn,
   spawnServed,
-  startScript,
 } from './testing/hermes.ts';
 import { type ScriptedModel, startModel } from './testing/model.ts';
 
@@ -183,7 +183,7 @@ describe.skipIf(python === null)(`Hermes ${python === null ? `(${noHermes})` : '
     const { directory } = conversation();
     const environment = hermesEnvironment(directory, { EDGE_SELFCHECK: '1' });
     const relay = new SessionRelay(authority.address);
-    const { child } = await spawnServed(relay, [python!, '-I', startScript], directory, environment);
+    const { child } = await spawnServed(relay, [python!, '-I', scriptIn(directory)], directory, environment);
     const report = JSON.parse(await new Response(child.stdout).text());
     expect(report.replaced).toEqual([]);
     expect(report.modules).toBeGreaterThan(50);
@@ -194,7 +194,7 @@ describe.skipIf(python === null)(`Hermes ${python === null ? `(${noHermes})` : '
     ['without descriptor 3', {}, 'descriptor 3, the machine channel, is not open'],
   ])('does not start %s', async (_, more, problem) => {
     const { directory } = conversation();
-    const child = Bun.spawn([python!, '-I', startScript], {
+    const child = Bun.spawn([python!, '-I', scriptIn(directory)], {
       env: hermesEnvironment(directory, more),
       stderr: 'pipe',
     });

@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, test } from 'bun:test';
 import { chmodSync, copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { hermesPython, makeHome, startScript } from './testing/hermes.ts';
+import { hermesPython, makeHome, scriptIn } from './testing/hermes.ts';
 
 const python = hermesPython() ?? Bun.which('python3');
 
@@ -30,7 +30,13 @@ async function run(launcher: 'stand-in' | 'confined-exec' | 'none') {
   chmodSync(path, 0o755);
   writeFileSync(join(directory, 'hermes/.env'), '# a comment\nDOTENV=secret\n');
   const child = Bun.spawn(
-    [python!, '-I', join(import.meta.dir, 'testing/programs.py'), startScript, launcher === 'none' ? '-' : path],
+    [
+      python!,
+      '-I',
+      join(import.meta.dir, 'testing/programs.py'),
+      scriptIn(directory),
+      launcher === 'none' ? '-' : path,
+    ],
     {
       cwd: join(directory, 'work'),
       env: {

@@ -1,11 +1,11 @@
 /** Real Hermes as a child of a test: started with start.py, its descriptor 3 served by a relay, spoken to over ACP. */
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { startScript } from '../../../bunfs-assets/start-script.ts';
 import { channelOf } from '../channel.ts';
 import type { ChannelEnd, SessionRelay } from '../relay.ts';
 
 const root = join(import.meta.dir, '../../..');
-export const startScript = join(root, 'bunfs-assets/hermes/start.py');
 
 /** A Python with the pinned Hermes: $EDGE_TEST_PYTHON, or what the build made; null when there is none. */
 export function hermesPython(): string | null {
@@ -18,10 +18,14 @@ export function hermesPython(): string | null {
 
 export const noHermes = 'no Hermes: set EDGE_TEST_PYTHON or run the build';
 
-/** Makes HOME, HERMES_HOME and a work directory below `directory`. */
+/** Where {@link makeHome} puts the start script. */
+export const scriptIn = (directory: string): string => join(directory, 'start.py');
+
+/** Makes HOME, HERMES_HOME, a work directory and the start script below `directory`. */
 export function makeHome(directory: string, config: string): void {
   for (const name of ['home', 'hermes', 'work', 'tmp']) mkdirSync(join(directory, name), { recursive: true });
   writeFileSync(join(directory, 'hermes/config.yaml'), config);
+  writeFileSync(scriptIn(directory), startScript());
 }
 
 export const hermesEnvironment = (directory: string, more: Record<string, string> = {}): Record<string, string> => ({
@@ -69,7 +73,7 @@ export class AcpChild {
   }
 
   static async start(relay: SessionRelay, python: string, directory: string, more: Record<string, string> = {}) {
-    const command = [python, '-I', startScript];
+    const command = [python, '-I', scriptIn(directory)];
     const acp = new AcpChild(await spawnServed(relay, command, directory, hermesEnvironment(directory, more)));
     await acp.call('initialize', { protocolVersion: 1, clientCapabilities: {} });
     return acp;

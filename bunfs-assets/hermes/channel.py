@@ -1,0 +1,168 @@
+"""Descriptor 3: requests to the machine and its answers.
+
+Frames, both ways: 4 bytes length of the rest, 4 bytes id (both big-endian), JSON. machine/sessiondb/frames.ts describes the
+JSON.
+"""
+
+import collections
+import errno
+import json
+import os
+import sqlite3
+import struct
+import threading
+
+MAX_FRAME = 16 * 1024 * 1024
+
+
+class _Waiter:
+    __slots__ = ("lock", "answer", "signalled")
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.answer = None
+        self.signalled = False
+
+
+class Channel:
+    """Requests and answers of all threads over one descriptor.
+
+    There is no reader thread: of the threads that wait for an answer one, the leader, reads, and hands the others theirs.
+    A single caller (the usual case) so never waits for a thread switch.
+    """
+
+    def __init__(self, fd):
+        os.set_inheritable(fd, False)
+        os.set_blocking(fd, True)
+        self._fd = fd
+        self._state = threading.Lock()
+        self._sending = threading.Lock()
+        self._waiting = {}
+        self._leading = False
+        self._failure = None
+        self._last_id = 0
+        self._last_connection = 0
+        self._input = bytearray()
+        # Appended to by finalizers, which may run in any thread at any point: a deque needs no lock.
+        self._closing = collections.deque()
+
+    def new_connection(self):
+        with self._state:
+            self._last_connection += 1
+            return self._last_connection
+
+    def forget(self, connection):
+        """Tells the machine, without waiting, that a connection is gone. May be called by the garbage collector."""
+        self._closing.append(connection)
+        self._flush_closing()
+
+    def in_forked_child(self):
+        """After a fork the stream belongs to the parent alone."""
+        self._failure = "the SessionDB channel does not survive a fork"
+        os.close(self._fd)
+
+    def request(self, body):
+        """Sends one request and waits for its answer (bytes of JSON)."""
+        if len(body) + 4 > MAX_FRAME:
+            raise sqlite3.DataError(f"SessionDB request of {len(body)} bytes is larger than {MAX_FRAME}")
+        waiter = _Waiter()
+        with self._state:
+            if self._failure:
+                raise sqlite3.OperationalError(self._failure)
+            self._last_id = self._last_id % 0xFFFFFFFF + 1
+            ident = self._last_id
+            self._waiting[ident] = waiter
+        try:
+            with self._sending:
+                self._send(ident, body)
+            self._flush_closing()
+            return self._await(waiter)
+        finally:
+            with self._state:
+                self._waiting.pop(ident, None)
+
+    def _flush_closing(self):
+        while self._closing and self._sending.acquire(blocking=False):
+            try:
+                gone = []
+                while self._closing:
+                    gone.append(self._closing.popleft())
+                if gone and not self._failure:
+                    self._send(0, json.dumps({"x": gone}).encode())
+            except sqlite3.Error:
+                return  # The channel is broken; whoever uses it next is told.
+            finally:
+                self._sending.release()
+
+    def _send(self, ident, body):
+        data = memoryview(struct.pack(">II", len(body) + 4, ident) + body)
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except BaseException as error:
+            # Half a frame cannot be taken back.
+            self._fail(f"SessionDB channel: {error!r}")
+            if isinstance(error, OSError):
+                raise sqlite3.OperationalError(self._failure) from None
+            raise
+
+    def _await(self, waiter):
+        while True:
+            with self._state:
+                waiter.signalled = False
+                if waiter.answer is not None:
+                    return waiter.answer
+                if self._failure:
+                    raise sqlite3.OperationalError(self._failure)
+                lead = not self._leading
+                self._leading = True
+            if not lead:
+                waiter.lock.acquire()
+                continue
+            try:
+                while waiter.answer is None:
+                    self._deliver()
+            except OSError as error:
+                self._fail(f"SessionDB channel: {error}")
+            finally:
+                with self._state:
+                    self._leading = False
+                    for other in self._waiting.values():
+                        if other is not waiter and other.answer is None:
+                            self._signal(other)
+                            break
+
+    def _deliver(self):
+        header = self._read(8)
+        size, ident = struct.unpack(">II", header)
+        if not 4 <= size <= MAX_FRAME:
+            raise OSError(errno.EPROTO, f"frame of {size} bytes")
+        body = self._read(size + 4)[8:]
+        del self._input[: size + 4]
+        with self._state:
+            waiter = self._waiting.get(ident)
+            if waiter is not None:  # None: its caller was interrupted.
+                waiter.answer = bytes(body)
+                self._signal(waiter)
+
+    def _read(self, size):
+        """The first `size` bytes of the input. They stay there until the whole frame has come (an interrupt loses none)."""
+        while len(self._input) < size:
+            more = os.read(self._fd, max(65536, size - len(self._input)))
+            if not more:
+                raise OSError(errno.EPIPE, "closed by the machine")
+            self._input += more
+        return memoryview(self._input)[:size].tobytes()
+
+    @staticmethod
+    def _signal(waiter):
+        if not waiter.signalled:
+            waiter.signalled = True
+            waiter.lock.release()
+
+    def _fail(self, reason):
+        with self._state:
+            self._failure = self._failure or reason
+            for waiter in self._waiting.values():
+                self._signal(waiter)

@@ -21,7 +21,7 @@ export async function runToken(argv: readonly string[]): Promise<number> {
     allowPositionals: true,
     strict: true,
   });
-  if (positionals.length !== 1 || positionals[0] !== 'create') throw new UsageError('token create is what there is');
+  if (positionals.length !== 1 || positionals[0] !== 'create') throw new UsageError('write: token create --role ROLE');
   const role = roles.find((known) => known === values.role);
   if (role === undefined) throw new UsageError(`--role must be one of ${roles.join(', ')}`);
   const name = values.name ?? role;

@@ -57,7 +57,9 @@ export async function connect(address: DatabaseAddress): Promise<Sql> {
     );
     const major = Math.floor(Number(server?.version) / 10_000);
     if (!(major >= oldestServer)) {
-      throw new DatabaseUnusable(`Postgres ${oldestServer} or newer is needed, the server is version ${major}`);
+      throw new DatabaseUnusable(
+        `Postgres ${oldestServer} or newer is needed, and the server is version ${major}; name another in DATABASE_URL`,
+      );
     }
     if (server?.encoding !== 'UTF8') {
       throw new DatabaseUnusable(`The database is encoded as ${server?.encoding}; create it with encoding UTF8`);

@@ -2,11 +2,15 @@
 import { Problem, type ProblemDocument } from '../problem.ts';
 import { commonHeaders } from './responses.ts';
 
+/** Where the problem itself names no time after which to try again. */
+const usualRetrySeconds = 1;
+
 export function problemResponse(document: ProblemDocument, headers: Readonly<Record<string, string>> = {}): Response {
   const response = new Response(JSON.stringify(document), { status: document.status, headers: commonHeaders });
   response.headers.set('content-type', 'application/problem+json');
   if (document.status === 401) response.headers.set('www-authenticate', 'Bearer realm="edge-gateway"');
-  if (document.status === 429 || document.status === 503) response.headers.set('retry-after', '1');
+  const { status, retryAfter } = document;
+  if (status === 429 || status === 503) response.headers.set('retry-after', String(retryAfter ?? usualRetrySeconds));
   for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
   return response;
 }

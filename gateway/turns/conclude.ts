@@ -119,7 +119,8 @@ export function timingsOf(marks: TurnMarks): PhaseTimings | null {
   };
 }
 
-const overdue = (): Problem => new Problem('turn-deadline', 'The turn was stopped at its deadline before it began.');
+const overdue = (): Problem =>
+  new Problem('turn-deadline', 'The turn was stopped at its deadline before it began. Send the message again.');
 
 /** The message after its conclusion. */
 export function concluded(before: Message, { event, settlement }: Conclusion, timings: PhaseTimings | null): Message {

@@ -97,7 +97,10 @@ export async function dispatch(
     const session = await readySession(parts, conversation, known, attachment, client, control, marks);
     if (session === null) {
       keepChild = false;
-      return { kind: 'not-prompted', problem: new Problem('agent-unavailable', 'The agent did not start.') };
+      return {
+        kind: 'not-prompted',
+        problem: new Problem('agent-unavailable', 'The agent did not start; the log says why. Send the message again.'),
+      };
     }
     const ready = { session, watermark: await asked };
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
@@ -187,7 +190,8 @@ async function sessionOf(parts: TurnParts, conversation: ConversationId): Promis
   return (await parts.governance.findConversation(conversation))?.session ?? null;
 }
 
-const stoppedBefore = (): Problem => new Problem('turn-interrupted', 'The turn was stopped before it began.');
+const stoppedBefore = (): Problem =>
+  new Problem('turn-interrupted', 'The turn was stopped before it began. Send the message again.');
 
 /** Sends the prompt and waits for its end; when the turn is stopped meanwhile, cancels and waits a little longer. */
 async function prompt(
@@ -235,7 +239,7 @@ function attachDetail(error: unknown): string {
   // hermes-run's refusals are written for clients; everything else is for the log.
   return error instanceof Error && error.name === 'AttachRefused'
     ? `The agent cannot be reached: ${error.message}`
-    : 'The agent cannot be reached.';
+    : 'The agent cannot be reached; the log says why. Send the message again.';
 }
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -56,7 +56,10 @@ export function childStaysWarm(end: TurnEnd, cancelSent: boolean): boolean {
 
 function failure({ end, stopped, closing, streamed }: TurnFacts): Problem {
   if (stopped === 'deadline')
-    return new Problem('turn-deadline', 'The turn was stopped at its deadline without a reply.');
+    return new Problem(
+      'turn-deadline',
+      'The turn was stopped at its deadline without a reply. Send it again, or ask for less at once.',
+    );
   switch (end.kind) {
     case 'unknown':
       return new Problem(
@@ -66,9 +69,14 @@ function failure({ end, stopped, closing, streamed }: TurnFacts): Problem {
     case 'gone':
       return agentEnded(end.child);
     case 'overdue':
-      return new Problem('agent-failed', 'The agent did not end the turn when it was asked to.');
+      return new Problem(
+        'agent-failed',
+        'The agent did not end the turn when it was asked to. Send the message again.',
+      );
     case 'error':
-      return new Problem('agent-failed', `The agent answered with error ${end.code}.`, { code: end.code });
+      return new Problem('agent-failed', `The agent answered with error ${end.code}. Send the message again.`, {
+        code: end.code,
+      });
     case 'stopped':
       return stoppedWithoutReply(end.stopReason, closing, streamed);
   }
@@ -83,12 +91,19 @@ function agentEnded(child: ChildEnd | null): Problem {
 
 function stoppedWithoutReply(stopReason: string, closing: ClosingRow | null, streamed: string): Problem {
   if (stopReason === 'refusal')
-    return new Problem('turn-refused', 'The agent refused the turn; it may not know the session.');
+    return new Problem(
+      'turn-refused',
+      'The agent refused the turn; it may not know the session. Start a new conversation if that stays so.',
+    );
   const members = { stopReason };
   const said = statedFailure(streamed);
   if (said !== null) return new Problem('turn-no-reply', `The agent gave no reply. It said: ${said}`, members);
   if (closing?.finishReason === 'length') {
-    return new Problem('turn-no-reply', 'The reply was cut off at the output limit of the model.', members);
+    return new Problem(
+      'turn-no-reply',
+      'The reply was cut off at the output limit of the model. Ask for a shorter one.',
+      members,
+    );
   }
-  return new Problem('turn-no-reply', 'The agent ended the turn without a reply.', members);
+  return new Problem('turn-no-reply', 'The agent ended the turn without a reply. Send the message again.', members);
 }

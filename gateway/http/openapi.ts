@@ -80,6 +80,7 @@ export interface OpenApiDocument {
   servers: { url: string }[];
   paths: Record<string, Record<string, OpenApiOperation>>;
   components: Record<string, Record<string, unknown>>;
+  security: unknown[];
 }
 
 /** Builds the document of an application whose routes are all declared. */
@@ -137,6 +138,6 @@ export function buildDocument(app: AnyElysia, version: string): OpenApiDocument 
       },
       securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
     },
-    ...{ security: [{ bearer: [] }] },
+    security: [{ bearer: [] }],
   };
 }

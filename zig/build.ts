@@ -20,8 +20,14 @@ const targets = { x64: 'x86_64-linux-none', arm64: 'aarch64-linux-none' } as con
 /** With every safety check: 20 kB more than the smallest, for a program that stands between a model and the host. */
 const flags = ['-O', 'ReleaseSafe', '-fstrip', '-fsingle-threaded'] as const;
 
+/** Zig's caches stay in the checkout: nothing is left in the home directory. */
+export function zigEnvironment(): Record<string, string | undefined> {
+  const cache = join(import.meta.dir, '../build/zig-cache');
+  return { ...process.env, ZIG_GLOBAL_CACHE_DIR: cache, ZIG_LOCAL_CACHE_DIR: cache };
+}
+
 async function run(command: readonly string[]): Promise<string> {
-  const child = Bun.spawn([...command], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' });
+  const child = Bun.spawn([...command], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: zigEnvironment() });
   const [output, errors, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited]);
   if (code !== 0) throw new Error(`${command.join(' ')} ended with ${code}:\n${errors}${output}`);
   return output;

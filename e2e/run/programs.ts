@@ -1,15 +1,18 @@
 /** Installs the programs that the chosen tests ask for with `requireProgram('…')`, where that is possible. */
+
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-/** Where a package has another name than its program. */
-const packageOf: Readonly<Record<string, string>> = {};
+/** Where a package has another name than its program. Postgres' own programs are on no PATH. */
+const packageOf: Readonly<Record<string, string>> = { postgres: 'postgresql' };
 const aptTimeoutMs = 10 * 60_000;
 
 /** The programs that these sources need and that are not on the PATH. */
 export function missingPrograms(sources: readonly string[], isThere: (program: string) => boolean): string[] {
   const named = sources.flatMap((text) =>
-    [...text.matchAll(/requireProgram\('([a-z0-9-]+)'\)/g)].map((found) => found[1]!),
+    [...text.matchAll(/requireProgram\('([a-z0-9-]+)'\)|installedPostgres\(\)/g)].map(
+      (found) => found[1] ?? 'postgres',
+    ),
   );
   return [...new Set(named)].filter((program) => !isThere(program)).sort();
 }
@@ -35,7 +38,8 @@ function apt(...words: readonly string[]): boolean {
 
 /** @throws Error that names what to install by hand where we may not, or cannot */
 export async function installPrograms(files: readonly string[]): Promise<void> {
-  const isThere = (program: string) => Bun.which(program) !== null;
+  const isThere = (program: string) =>
+    program === 'postgres' ? existsSync('/usr/lib/postgresql') : Bun.which(program) !== null;
   const sources = sourcesReachableFrom(files);
   const missing = missingPrograms(sources, isThere);
   if (missing.length === 0) return;

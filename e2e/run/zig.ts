@@ -1,6 +1,7 @@
 /** Runs the tests that stand in the Zig sources, and counts them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { zigEnvironment } from '../../zig/build.ts';
 import { type Counts, crashed, noCounts, sum } from './junit.ts';
 
 /** Compiling and running them may take this long. */
@@ -19,6 +20,7 @@ export function countZig(file: string, output: string): Counts | null {
 async function testFile(python: string, root: string, file: string): Promise<Counts> {
   const child = Bun.spawn([python, '-m', 'ziglang', 'test', file], {
     cwd: root,
+    env: zigEnvironment(),
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'pipe',

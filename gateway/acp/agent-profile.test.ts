@@ -79,7 +79,7 @@ describe('kinds of blocks', () => {
   test('what the agent does not advertise, or only inline, is refused with what to do', () => {
     const audio = blocksProblem([{ type: 'audio', data: 'AA==', mimeType: 'audio/wav' }], limits);
     expect(audio?.document).toMatchObject({ status: 422, block: 0 });
-    expect(audio?.document.detail).toContain('Upload');
+    expect(audio?.document.detail).toContain('resource_link');
     expect(named(text('x'), { type: 'resource', resource: { uri: 'file:///a', text: 'x' } })).toBe(
       'unprocessable-message',
     );

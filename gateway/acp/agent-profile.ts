@@ -81,8 +81,8 @@ type KnownBlock = v.InferOutput<typeof blockSchema>;
 
 /** Kinds of ACP blocks that the pinned Hermes does not advertise, and what a client does instead. */
 const unadvertised: Readonly<Record<string, string>> = {
-  audio: 'The agent takes no audio blocks. Upload the recording as a file.',
-  resource: 'The agent takes no embedded resources. Upload the file, or send a resource_link to one.',
+  audio: 'The agent takes no audio blocks. Send a resource_link to a file of the conversation.',
+  resource: 'The agent takes no embedded resources. Send a resource_link to a file of the conversation.',
 };
 
 const refuse = (detail: string, members?: Record<string, unknown>): Problem =>
@@ -128,11 +128,12 @@ function knownBlock(block: ContentBlock, index: number): KnownBlock | Problem {
 function blockFlaw(block: KnownBlock): string | null {
   if (block.type === 'text') return null;
   if (block.type === 'resource_link') return linkFlaw(block.uri);
-  if (block.data !== '') return 'an image is not sent inline. Upload it as a file.';
+  if (block.data !== '')
+    return 'an image is not sent inline. Send a resource_link to a file of the conversation, or an http address.';
   if (!block.uri) return 'an image without data needs an http or https uri.';
   return /^https?:/i.test(block.uri)
     ? linkFlaw(block.uri)
-    : 'an image uri must be http or https; send an uploaded image as a resource_link.';
+    : 'an image uri must be http or https; send a file of the conversation as a resource_link.';
 }
 
 /** Hermes keeps neither: a NUL marks its own encoded rows, and a lone surrogate is replaced before the row is written. */

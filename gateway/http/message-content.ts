@@ -11,7 +11,10 @@ export const blocksEntry = v.pipe(
 );
 
 /** One of the two, nothing else. Blocks are checked only for being blocks: what is in them is the agent profile's matter. */
-export const messageContent = v.union([v.strictObject({ text: textEntry }), v.strictObject({ blocks: blocksEntry })]);
+export const messageContent = v.union(
+  [v.strictObject({ text: textEntry }), v.strictObject({ blocks: blocksEntry })],
+  'A message has either a text (a string) or blocks (a list of ACP content blocks), and nothing else',
+);
 
 /** The content as it was parsed, not as a schema copied it. */
 export function contentOf(parsed: { readonly text?: unknown; readonly blocks?: unknown }): Submission['content'] {

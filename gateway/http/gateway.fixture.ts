@@ -173,7 +173,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     failedProseDays: 7,
   });
   const log: string[] = [];
-  const record = (what: string, fields: Readonly<Record<string, unknown>>) => {
+  const record = (what: string, fields: Readonly<Record<string, unknown>> = {}) => {
     log.push(
       JSON.stringify({ what, ...fields, ...(fields.error instanceof Error ? { error: fields.error.stack } : {}) }),
     );

@@ -8,6 +8,8 @@ type HolderProcess = Bun.Subprocess<'pipe', 'pipe', 'pipe'>;
 /** What confined-exec itself says on standard error starts with this; everything else there is Hermes' and may be prose. */
 const ownPrefix = 'confined-exec ';
 const maxReportBytes = 4096;
+/** Output that is kept for the next peer. */
+const maxAheadBytes = 256 * 1024;
 
 export class HolderChild implements RelayedChild {
   readonly generation: number;
@@ -17,7 +19,11 @@ export class HolderChild implements RelayedChild {
   readonly #silent = Promise.withResolvers<void>();
   readonly #process: HolderProcess;
   readonly #output: { read(): Promise<{ done: boolean; value?: Uint8Array | undefined }> };
-  #pending: Promise<Uint8Array | null> | null = null;
+  readonly #ahead: Uint8Array[] = [];
+  #aheadBytes = 0;
+  #hasEnded = false;
+  #arrival = Promise.withResolvers<void>();
+  #room = Promise.withResolvers<void>();
   #report = '';
 
   constructor(process: HolderProcess, generation: number) {
@@ -29,8 +35,8 @@ export class HolderChild implements RelayedChild {
     }));
     this.silent = this.#silent.promise;
     this.#output = process.stdout.getReader();
-    // Started at once: Bun buffers without a bound what nobody has begun to read.
-    this.peek();
+    // At once: Bun buffers without a bound what nobody has begun to read.
+    void this.#readAhead();
     // Without a report the exit code has to do.
     this.#readReport().catch(() => undefined);
   }
@@ -51,21 +57,18 @@ export class HolderChild implements RelayedChild {
     await this.#process.stdin.flush();
   }
 
-  peek(): Promise<Uint8Array | null> {
-    this.#pending ??= this.#output
-      .read()
-      // A read error is the end of the output like any other: the exit code tells the rest.
-      .catch(() => ({ value: undefined }))
-      .then(({ value }) => {
-        if (value) return value;
-        this.#silent.resolve();
-        return null;
-      });
-    return this.#pending;
+  async peek(): Promise<Uint8Array | null> {
+    for (;;) {
+      const first = this.#ahead[0];
+      if (first) return first;
+      if (this.#hasEnded) return null;
+      await this.#arrival.promise;
+    }
   }
 
   take(): void {
-    this.#pending = null;
+    this.#aheadBytes -= this.#ahead.shift()?.length ?? 0;
+    this.#room.resolve();
   }
 
   /** Orderly end: an idle Hermes exits at the end of its input. */
@@ -76,6 +79,31 @@ export class HolderChild implements RelayedChild {
   /** Immediate end of the holder and all that runs in it: its init dies with confined-exec. */
   kill(): void {
     this.#process.kill('SIGKILL');
+  }
+
+  /**
+   * Reads on while nobody is attached, so that the end is seen behind what Hermes says between two turns; up to a bound,
+   * where the pipe fills up and the child waits.
+   */
+  async #readAhead(): Promise<void> {
+    while (!this.#hasEnded) {
+      if (this.#aheadBytes >= maxAheadBytes) {
+        this.#room = Promise.withResolvers();
+        await this.#room.promise;
+        continue;
+      }
+      // A read error is the end of the output like any other: the exit code tells the rest.
+      const { value } = await this.#output.read().catch(() => ({ value: undefined }));
+      if (value) {
+        this.#ahead.push(value);
+        this.#aheadBytes += value.length;
+      } else {
+        this.#hasEnded = true;
+        this.#silent.resolve();
+      }
+      this.#arrival.resolve();
+      this.#arrival = Promise.withResolvers();
+    }
   }
 
   async #readReport(): Promise<void> {

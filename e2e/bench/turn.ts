@@ -1,6 +1,6 @@
 /**
  * `bench turn`: the same prompts through the gateway, through bare hermes-acp over stdio and through Hermes' own API server,
- * with one scripted model that answers at once, alternating within one run. The ratio to bare Hermes is what the gateway
+ * with one scripted model that answers at once, taking turns in blocks within one run. The ratio to bare Hermes is what the gateway
  * costs (ADR-046 §8); warm and cold are told apart.
  */
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -16,9 +16,13 @@ import { removeScratch, scratchDirectory } from '../harness/scratch.ts';
 import { figuresHeader, figuresOf, formatFigures, percentile, rounded } from './figures.ts';
 import { HermesApiServer } from './hermes-api-server.ts';
 
-const warmUpRounds = 5;
+const warmUpRounds = 10;
 const warmRounds = 60;
+/** Turns that one peer makes one after the other before it is the next one's. */
+const blockTurns = 10;
 const coldRounds = 6;
+/** Idle time between two blocks: what one peer left to do in the background is not the next one's. */
+const settleMs = 500;
 
 const timingsSchema = v.object({
   timings: v.object({
@@ -111,23 +115,32 @@ async function measureWarm(gateway: Gateway, peers: Peers, model: ScriptedModel)
     await bare.acp.initialize();
     bareSession = await bare.acp.newSession('/workspace');
     const warm: Warm = { ours: [], timings: [], bare: [], api: [] };
-    for (let round = 0; round < warmUpRounds + warmRounds; round += 1) {
-      const text = `turn ${round}`;
-      const timings: Timings[] = [];
-      const ours = await timed(model, async () => timings.push(await say(gateway, text)));
-      const bareSample = await timed(model, () => bare.acp.prompt(bareSession, [{ type: 'text', text }]));
-      const apiSample = await timed(model, () => api.say(text));
-      if (round < warmUpRounds) continue;
-      warm.ours.push(ours);
-      warm.timings.push(...timings);
-      warm.bare.push(bareSample);
-      warm.api.push(apiSample);
+    for (let round = 0; round < warmUpRounds + warmRounds; round += blockTurns) {
+      const texts = Array.from({ length: blockTurns }, (_, turn) => `turn ${round + turn}`);
+      const isMeasured = round >= warmUpRounds;
+      await block(texts, isMeasured ? warm.ours : [], model, async (text) => {
+        const timings = await say(gateway, text);
+        if (isMeasured) warm.timings.push(timings);
+      });
+      const prompt = (text: string) => bare.acp.prompt(bareSession, [{ type: 'text', text }]);
+      await block(texts, isMeasured ? warm.bare : [], model, prompt);
+      await block(texts, isMeasured ? warm.api : [], model, (text) => api.say(text));
     }
     return warm;
   } finally {
     await api.stop();
     await bare.stop();
   }
+}
+
+async function block(
+  texts: readonly string[],
+  into: Sample[],
+  model: ScriptedModel,
+  turn: (text: string) => Promise<unknown>,
+): Promise<void> {
+  await Bun.sleep(settleMs);
+  for (const text of texts) into.push(await timed(model, () => turn(text)));
 }
 
 async function say(gateway: Gateway, text: string): Promise<Timings> {

@@ -21,7 +21,7 @@ export interface Conclusion {
 export async function conclude(
   parts: TurnParts,
   order: TurnOrder,
-  report: TurnReport,
+  report: Exclude<TurnReport, { kind: 'not-stored' }>,
   stopped: StopReason | null,
   marks: TurnMarks,
 ): Promise<Conclusion> {

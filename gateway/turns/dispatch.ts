@@ -5,7 +5,7 @@
 import { chunkText, isModelUpdate } from '../acp/agent-profile.ts';
 import type { HeldAttachment } from '../acp/attachments.ts';
 import { type AgentClient, connectAgent } from '../acp/client.ts';
-import type { ContentBlock } from '../domain.ts';
+import type { ContentBlock, Message } from '../domain.ts';
 import type { ConversationId, MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { unlessAborted, within } from '../waits.ts';
@@ -21,6 +21,8 @@ export interface TurnOrder {
   readonly blocks: readonly ContentBlock[];
   /** `performance.now()` when the request arrived. */
   readonly receivedAt: number;
+  /** The message once it is stored, null when it is not to be: the attach does not wait for it, the agent hears nothing before. */
+  readonly stored: Promise<Message | null>;
 }
 
 /** `performance.now()` at the borders of the phases of ADR-046 §8. */
@@ -46,7 +48,9 @@ export type TurnReport =
       readonly childKept: boolean;
     }
   /** Nothing was sent to the agent. */
-  | { readonly kind: 'not-prompted'; readonly problem: Problem };
+  | { readonly kind: 'not-prompted'; readonly problem: Problem }
+  /** There is no such message: nothing was sent and nothing is to be recorded. */
+  | { readonly kind: 'not-stored' };
 
 /** The end of the streamed text that is kept to quote a stated failure, in characters. */
 const streamedTail = 2_000;
@@ -56,7 +60,7 @@ const maxLineBytes = (maxMessageBytes: number): number => Math.max(64 * 1024 * 1
 
 export interface TurnSteps {
   /** The message is dispatched and the event is published. */
-  dispatched(): void;
+  dispatched(message: Message): void;
   /**
    * The child is being given back; called once, if there was one. Resolves when the conversation can be attached again:
    * nobody has to wait for that to deliver the reply.
@@ -75,6 +79,11 @@ export async function dispatch(
   const { conversation } = order;
   const known = parts.sessions.session(conversation) ?? order.session ?? (await sessionOf(parts, conversation));
   const attachment = await attach(parts, conversation, known, control, steps);
+  const message = await order.stored;
+  if (message === null) {
+    if (!(attachment instanceof Problem)) steps.released(attachment.detach());
+    return { kind: 'not-stored' };
+  }
   if (attachment instanceof Problem) return { kind: 'not-prompted', problem: attachment };
   const now = performance.now();
   marks.attachedAt = attachment.admission === 'cold' ? now - attachment.admissionMs : now;
@@ -105,7 +114,7 @@ export async function dispatch(
     const ready = { session, watermark: await asked };
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
     parts.bus.publish(await parts.governance.dispatch(order.message, ready.watermark, attachment.admission));
-    steps.dispatched();
+    steps.dispatched(message);
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
     keepChild = false;
     const { end, cancelSent } = await prompt(parts, order, session, attachment, client, control, marks);

@@ -307,6 +307,23 @@ describe('failures leave the next message working', () => {
     expect(await replyText(await send('reply after'))).toBe('reply after');
   });
 
+  test('a message that cannot be stored says nothing to the agent, whose child is given back warm', async () => {
+    await send('reply first');
+    const released = machine.releases.length;
+    const failing: Governance = { ...governance, accept: () => Promise.reject(new Error('connection lost')) };
+    const whole = engine;
+    engine = makeEngine({ governance: failing });
+    await expect(submit('reply lost')).rejects.toThrow('connection lost');
+    while (machine.releases.length === released) await Bun.sleep(1);
+    expect(machine.releases.at(-1)).toBe('detached');
+    await engine.close(0);
+    engine = whole;
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+    expect(machine.admissions.map(({ admission }) => admission)).toEqual(['cold', 'warm', 'warm']);
+    // Two turns, each a user's and an agent's row.
+    expect(await createTranscript(reader).watermark()).toBe(4);
+  });
+
   test('governance fails at the delivery: the message stays dispatched and the next start delivers it', async () => {
     const failing: Governance = { ...governance, deliver: () => Promise.reject(new Error('connection lost')) };
     engine = makeEngine({ governance: failing });

@@ -3,7 +3,6 @@
 import type { ChildEnd } from '../../machine/launch.ts';
 import { blocksProblem } from '../acp/agent-profile.ts';
 import { type Attachments, createAttachments } from '../acp/attachments.ts';
-import type { Message } from '../domain.ts';
 import type { EventBus } from '../events/events.ts';
 import type { Governance } from '../governance/governance.ts';
 import { type ConversationId, newMessageId } from '../ids.ts';
@@ -62,7 +61,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   let closing = false;
 
   /** One turn from its start to its end; never rejects. Resolves when the conversation can be attached again. */
-  async function turn(message: Message, order: TurnOrder): Promise<void> {
+  async function turn(order: TurnOrder): Promise<void> {
     const control = new TurnControl(limits.turnMs);
     controls.set(order.conversation, control);
     const marks: TurnMarks = {
@@ -76,12 +75,14 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     let released: Promise<void> = Promise.resolve();
     try {
       const report = await dispatch(parts, order, control, marks, {
-        dispatched: () => flights.update({ ...message, state: 'dispatched' }),
+        dispatched: (message) => flights.update({ ...message, state: 'dispatched' }),
         released: (release) => {
           released = release;
         },
       });
       control.end();
+      const message = await order.stored;
+      if (report.kind === 'not-stored' || message === null) return;
       // A shutdown leaves the message as it is stored; the next start settles it.
       if (control.stopped === 'shutdown') return;
       const conclusion = await conclude(parts, order, report, control.stopped, marks);
@@ -89,8 +90,9 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       flights.land(concluded(message, conclusion, timingsOf(marks)));
     } catch (error) {
       // Governance failed: nothing more can be recorded. The message stays as it is stored and the next start settles it.
-      log.warn('a turn could not be recorded', { message: message.id, reason: String(error) });
-      flights.land(flights.current(message.id) ?? message);
+      log.warn('a turn could not be recorded', { message: order.message, reason: String(error) });
+      const message = await order.stored;
+      if (message !== null) flights.land(flights.current(message.id) ?? message);
     } finally {
       control.end();
       if (controls.get(order.conversation) === control) controls.delete(order.conversation);
@@ -110,8 +112,9 @@ export function createTurns(options: TurnsOptions): TurnEngine {
           session: null,
           blocks,
           receivedAt: performance.now(),
+          stored: Promise.resolve(message),
         };
-        place.run(() => turn(message, order));
+        place.run(() => turn(order));
       }
     },
 
@@ -123,14 +126,33 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       const place = queue.take(conversation.id);
       try {
         const id = newMessageId();
-        const digest = contentDigest(blocks);
-        const accepted = await governance.accept({
+        const accepting = governance.accept({
           id,
           conversation: conversation.id,
           blocks,
-          digest,
+          digest: contentDigest(blocks),
           key: idempotencyKey,
         });
+        const stored = accepting.then(
+          (accepted) => {
+            if (accepted.outcome !== 'accepted') return null;
+            flights.begin(accepted.message);
+            return accepted.message;
+          },
+          // The submission itself fails with the reason.
+          () => null,
+        );
+        const order = {
+          message: id,
+          conversation: conversation.id,
+          session: conversation.session,
+          blocks,
+          receivedAt,
+          stored,
+        };
+        // Side by side: a client waits for both. A key may turn out to be another message's: such a one attaches to nothing.
+        if (idempotencyKey === null) place.run(() => turn(order));
+        const accepted = await accepting;
         if (accepted.outcome === 'key-reused') {
           throw new Problem(
             'idempotency-key-reused',
@@ -139,16 +161,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
         }
         const { message } = accepted;
         if (accepted.outcome === 'known') return flights.current(message.id) ?? message;
-        flights.begin(message);
-        const order = {
-          message: message.id,
-          conversation: conversation.id,
-          session: conversation.session,
-          blocks,
-          receivedAt,
-        };
-        // First the attach, which is what a client waits for.
-        place.run(() => turn(message, order));
+        if (idempotencyKey !== null) place.run(() => turn(order));
         bus.publish(accepted.event);
         return message;
       } finally {

@@ -87,7 +87,7 @@ class StartingHolder {
   }
 
   async run(): Promise<Holder> {
-    const { socket, uids, log, onEnd } = this.#dependencies;
+    const { socket, uids, boundary, log, onEnd } = this.#dependencies;
     const uid = uids.take();
     const token = randomBytes(32).toString('hex');
     const unexpect = socket.expect({
@@ -95,7 +95,16 @@ class StartingHolder {
       onFuse: (stream) => this.#serveFuse(stream),
       onControl: (stream) => this.#listen(stream),
     });
-    const child = this.#spawn(uid, token);
+    let child: SpawnedHolder;
+    try {
+      child = this.#spawn(uid, token);
+    } catch (error) {
+      // There is no process whose end would clear this up.
+      unexpect();
+      uids.release(uid);
+      void boundary.end(this.#conversation);
+      throw error;
+    }
     const ended = this.#whenGone(child, uid);
     try {
       await Promise.race([

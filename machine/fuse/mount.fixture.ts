@@ -8,8 +8,9 @@ import { accessSync, closeSync, constants, mkdtempSync, openSync, read, rmdirSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { HolderView } from '../agentfs/views.ts';
+import type { HolderStream } from '../holders/holder-socket.ts';
 import type { Gate } from './gate.ts';
-import { FuseSession, type FuseStream, type TouchBoundary } from './session.ts';
+import { FuseSession, type TouchBoundary } from './session.ts';
 
 const libc = dlopen('libc.so.6', {
   mount: { args: ['ptr', 'ptr', 'ptr', 'u64', 'ptr'], returns: 'i32' },
@@ -76,7 +77,7 @@ export function mountView(view: HolderView, gate: Gate, boundary: TouchBoundary 
 }
 
 /** The relay of a holder, without the holder: /dev/fuse itself. */
-class DeviceStream implements FuseStream {
+class DeviceStream implements HolderStream {
   readonly requests = new Map<number, number>();
   readonly #fd: number;
   #paused = false;

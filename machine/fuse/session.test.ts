@@ -5,14 +5,15 @@ import { rootIno } from '../agentfs/ids.ts';
 import { type LocalFiles, openLocalFiles } from '../agentfs/local.fixture.ts';
 import { seeded } from '../agentfs/model.fixture.ts';
 import type { StoreLimits } from '../agentfs/store.ts';
+import type { HolderStream } from '../holders/holder-socket.ts';
 import { FrameDecoder, maxFrameBytes } from './frames.ts';
 import { Gate } from './gate.ts';
 import { type NodeNumber, nodeOfNumber, numberOfNode } from './nodes.ts';
-import { FuseSession, type FuseStream } from './session.ts';
+import { FuseSession } from './session.ts';
 import { opcodes } from './wire.ts';
 
 /** A kernel that sends what a test says. */
-class FakeKernel implements FuseStream {
+class FakeKernel implements HolderStream {
   readonly replies = new Map<bigint, { error: number; payload: Buffer }>();
   readonly notifications: number[] = [];
   isPaused = false;

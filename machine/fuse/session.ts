@@ -4,6 +4,7 @@
  */
 import { errnoNumbers, FileError } from '../agentfs/errors.ts';
 import { type HolderView, type ViewNode, zoneRules } from '../agentfs/views.ts';
+import type { HolderStream } from '../holders/holder-socket.ts';
 import { type Answer, decodeLookup, MountContext } from './context.ts';
 import { opensToWrite } from './file-operations.ts';
 import { FrameDecoder } from './frames.ts';
@@ -11,17 +12,6 @@ import type { Gate, Question } from './gate.ts';
 import { nodeOfNumber } from './nodes.ts';
 import { operations, touchesNothing } from './operations.ts';
 import { errorReply, notification, notifyCodes, opcodes, Request, replyHeaderBytes } from './wire.ts';
-
-/** The byte stream to the mount, after its hello. */
-export interface FuseStream {
-  /** Resolves when the bytes left this process; calls are sent in order. Rejects when the holder is gone. */
-  write(bytes: Uint8Array): Promise<void>;
-  onData(listener: (bytes: Uint8Array) => void): void;
-  onClose(listener: () => void): void;
-  pause(): void;
-  resume(): void;
-  close(): void;
-}
 
 /** The part of a work boundary that a mount needs. */
 export interface TouchBoundary {
@@ -41,7 +31,7 @@ export interface FuseSessionOptions {
   readonly view: HolderView;
   readonly gate: Gate;
   readonly boundary: TouchBoundary;
-  readonly stream: FuseStream;
+  readonly stream: HolderStream;
   /** Where failures of the machine's own go; they are EIO to the caller. */
   readonly log?: (text: string) => void;
 }
@@ -50,7 +40,7 @@ export class FuseSession {
   readonly #context: MountContext;
   readonly #gate: Gate;
   readonly #boundary: TouchBoundary;
-  readonly #stream: FuseStream;
+  readonly #stream: HolderStream;
   readonly #log: (text: string) => void;
   readonly #decoder = new FrameDecoder();
   #requests = 0;

@@ -23,6 +23,8 @@ export async function makeExecutable(request: ExecutableRequest): Promise<void> 
     format: 'esm',
     minify: true,
     bytecode: true,
+    // just-bash's compression: natives that only archives of its own `tar` would need.
+    external: ['@mongodb-js/zstd', 'node-liblzma'],
     sourcemap: 'inline', // 0.8 MB, for stack traces that name files and lines
     throw: true,
     plugins: [embeddedAddonPlugin(addonFile)],

@@ -117,6 +117,51 @@ test('an unreachable cloud leaves changes pending and blocks no turn; the next b
   expect(Buffer.from(await authority.cloud.readFile('/conversations/conv_c/kept.txt')).toString()).toBe('kept');
 });
 
+const ledgerRows = async () =>
+  (await authority.sql.execute('SELECT parameters FROM tool_calls')).rows.map((row) => String(row[0]));
+const listing = { name: 'shell', result: { exitCode: 0 }, error: null, startedAt: 1_000, endedAt: 2_000 } as const;
+
+test('rows of the ledger alone make no request at the end of a turn: they go with the next push', async () => {
+  const one = await replica();
+  await authority.cloud.ensureDirectory('/conversations/conv_r');
+  one.boundary.begin('conv_r');
+  const before = authority.requests();
+  await one.boundary.firstTouch('conv_r');
+  expect(await one.files.find('/conversations/conv_r')).not.toBeNull();
+  await one.ledger.record({ ...listing, conversation: 'conv_r', parameters: { command: 'ls' } });
+  expect(await one.boundary.end('conv_r')).toEqual({ state: 'clean' });
+  expect(authority.requests() - before).toBe(1);
+  expect(await ledgerRows()).toEqual([]);
+
+  one.boundary.begin('conv_r');
+  await write(one, '/conversations/conv_r/a.txt', 'a');
+  expect(await one.boundary.end('conv_r')).toEqual({ state: 'clean' });
+  expect(await ledgerRows()).toEqual(['{"conversation":"conv_r","startedAtMs":1000,"command":"ls"}']);
+});
+
+test('settle sends them, once for all who ask at once, and makes no request when there is nothing', async () => {
+  const one = await replica();
+  const count = (await ledgerRows()).length;
+  const before = authority.requests();
+  expect(await one.boundary.settle()).toEqual({ state: 'clean' });
+  expect(authority.requests()).toBe(before);
+  void one.ledger.record({ ...listing, conversation: 'conv_s', parameters: { command: 'pwd' } });
+  const settled = await Promise.all([one.boundary.settle(), one.boundary.settle(), one.boundary.settle()]);
+  expect(settled).toEqual([{ state: 'clean' }, { state: 'clean' }, { state: 'clean' }]);
+  const requests = authority.requests() - before;
+  expect((await ledgerRows()).length).toBe(count + 1);
+  void one.ledger.record({ ...listing, conversation: 'conv_s', parameters: { command: 'pwd' } });
+  await one.boundary.settle();
+  // The three together cost what one does.
+  expect(authority.requests() - before).toBe(2 * requests);
+  authority.setReachable(false);
+  void one.ledger.record({ ...listing, conversation: 'conv_s', parameters: { command: 'kept' } });
+  expect(await one.boundary.settle()).toMatchObject({ state: 'failing' });
+  authority.setReachable(true);
+  await opened.splice(opened.indexOf(one), 1)[0]!.boundary.close();
+  expect((await ledgerRows()).length).toBe(count + 3);
+});
+
 test('a pull that began after two boundaries serves both', async () => {
   const one = await replica();
   one.boundary.begin('conv_a');

@@ -4,6 +4,7 @@
  */
 import type { Database } from '@tursodatabase/sync';
 import { OrganizationFiles } from './agentfs/files.ts';
+import { Ledger } from './agentfs/ledger.ts';
 import { removeAbandoned, repairHere } from './agentfs/repair.ts';
 import { defaultLimits, type StoreLimits } from './agentfs/store.ts';
 import type { Launch } from './launch.ts';
@@ -39,8 +40,12 @@ export interface ConversationBoundary {
   onStale(listener: (why: Staleness) => void): () => void;
 }
 
+/** What can wait for a push: rows of the ledger alone are no reason for a request when a turn ends. */
+type Scope = 'files' | 'files and ledger';
+
 export class WorkBoundary {
   readonly #files: OrganizationFiles;
+  readonly #ledger: Ledger;
   readonly #database: SyncDatabase;
   readonly #engine: EngineTurns;
   readonly #log: (text: string) => void;
@@ -54,12 +59,17 @@ export class WorkBoundary {
   /** When the last successful pull had begun. */
   #pulledAt = 0;
   #ending: Promise<SyncState> | null = null;
+  #settling: Promise<SyncState> | null = null;
   #state: SyncState = { state: 'clean' };
 
-  constructor(files: OrganizationFiles, database: SyncDatabase, engine: EngineTurns, log: (text: string) => void) {
-    this.#files = files;
-    this.#database = database;
-    this.#engine = engine;
+  constructor(
+    parts: Omit<OpenedFiles, 'boundary'> & { readonly database: SyncDatabase; readonly engine: EngineTurns },
+    log: (text: string) => void,
+  ) {
+    this.#files = parts.files;
+    this.#ledger = parts.ledger;
+    this.#database = parts.database;
+    this.#engine = parts.engine;
     this.#log = log;
   }
 
@@ -110,26 +120,36 @@ export class WorkBoundary {
     };
   }
 
-  /** Closes a boundary: at detach, at a holder's exit and at its eviction. Never fails; nothing pending, no request. */
+  /**
+   * Closes a boundary: at detach, at a holder's exit and at its eviction. Never fails; no changed file, no request: rows of
+   * the ledger go with the next push.
+   */
   end(conversation: string): Promise<SyncState> {
     this.#works.delete(conversation);
     // One that has not begun yet will see this conversation's changes too.
-    this.#ending ??= this.#inTurn(async () => {
+    this.#ending ??= this.#inTurn(() => {
       this.#ending = null;
-      try {
-        this.#state = await this.#settle();
-      } catch (error) {
-        this.#fail('the work boundary failed', error);
-      }
-      return this.#state;
+      return this.#synchronize('files');
     });
     return this.#ending;
+  }
+
+  /**
+   * Brings everything that was changed or recorded before this call into the cloud: at a holder's end, and when somebody
+   * wants to read there. Never fails; nothing pending, no request. Callers at once share one that begins after their calls.
+   */
+  settle(): Promise<SyncState> {
+    this.#settling ??= this.#inTurn(() => {
+      this.#settling = null;
+      return this.#synchronize('files and ledger');
+    });
+    return this.#settling;
   }
 
   /** The last boundary, and the end of the replica. */
   async close(): Promise<SyncState> {
     this.#files.data.stop();
-    const state = await this.end('');
+    const state = await this.settle();
     await this.#files.store.exclusive(async () => {
       await this.#files.store.forget();
       await this.#database.close();
@@ -137,12 +157,22 @@ export class WorkBoundary {
     return state;
   }
 
-  async #settle(): Promise<SyncState> {
+  async #synchronize(scope: Scope): Promise<SyncState> {
+    try {
+      this.#state = await this.#exchange(scope);
+    } catch (error) {
+      this.#fail('the work boundary failed', error);
+    }
+    return this.#state;
+  }
+
+  async #exchange(scope: Scope): Promise<SyncState> {
     const { store, data } = this.#files;
     const isPending = await store.exclusive(async () => {
       await data.commitAllHere();
+      await this.#ledger.commitHere();
       await store.driver.sync();
-      return this.#pendingHere();
+      return this.#pendingHere(scope);
     });
     if (!isPending) return { state: 'clean' };
     try {
@@ -154,7 +184,7 @@ export class WorkBoundary {
     }
     return store.exclusive(async () => {
       if ((await this.#database.stats()).mainWalSize > checkpointBytes) await this.#database.checkpoint();
-      return (await this.#pendingHere()) ? { state: 'pending' } : { state: 'clean' };
+      return (await this.#pendingHere(scope)) ? { state: 'pending' } : { state: 'clean' };
     });
   }
 
@@ -169,7 +199,8 @@ export class WorkBoundary {
     });
     await this.#pullNow();
     await this.#repair();
-    if (await this.#files.store.exclusive(() => this.#pendingHere())) await this.#alone(() => this.#database.push());
+    if (await this.#files.store.exclusive(() => this.#pendingHere('files and ledger')))
+      await this.#alone(() => this.#database.push());
   }
 
   async #repair(): Promise<void> {
@@ -179,13 +210,14 @@ export class WorkBoundary {
   }
 
   /** Whether local changes wait for a push. */
-  async #pendingHere(): Promise<boolean> {
+  async #pendingHere(scope: Scope): Promise<boolean> {
     const { cdcOperations } = await this.#database.stats();
     if (cdcOperations === 0) return false;
     const row = await this.#files.store.driver.get(
       'SELECT count(*) AS n FROM (SELECT change_type, table_name FROM turso_cdc ORDER BY change_id DESC LIMIT ?) ' +
-        "WHERE change_type <> 2 AND table_name <> 'turso_sync_last_change_id'",
+        "WHERE change_type <> 2 AND table_name <> 'turso_sync_last_change_id' AND table_name <> ?",
       cdcOperations,
+      scope === 'files' ? 'tool_calls' : '',
     );
     return Number(row?.n) > 0;
   }
@@ -254,6 +286,7 @@ export class WorkBoundary {
 
 export interface OpenedFiles {
   readonly files: OrganizationFiles;
+  readonly ledger: Ledger;
   readonly boundary: WorkBoundary;
 }
 
@@ -276,7 +309,8 @@ export async function openOrganizationFiles(
   const files = await OrganizationFiles.open(driver, options.limits ?? defaultLimits);
   const removed = await removeAbandoned(files.store, files.data);
   if (removed > 0) log(`agentfs: removed ${removed} abandoned files`);
-  return { files, boundary: new WorkBoundary(files, database, engine, log) };
+  const ledger = new Ledger(files, log);
+  return { files, ledger, boundary: new WorkBoundary({ files, ledger, database, engine }, log) };
 }
 
 function reasonOf(error: unknown): string {

@@ -1,0 +1,117 @@
+/**
+ * The native ledger (ADR-046 §6): each executed shell and git command is one row of AgentFS' public `tool_calls` table,
+ * written by the machine from where it ran. No output of a command is kept, and there is no other ledger.
+ */
+import { boundedJson } from './bounded-json.ts';
+import type { OrganizationFiles } from './files.ts';
+import { randomIno } from './ids.ts';
+
+/** One command that has ended. */
+export interface LedgerCall {
+  readonly name: 'shell' | 'git';
+  readonly conversation: string;
+  /** What was started: the command, its directory. Longer than 16 KiB it is cut, with a mark that says so. */
+  readonly parameters: Readonly<Record<string, unknown>>;
+  /** How it ended: an exit code, byte counts; never its output. 2 KiB at most. */
+  readonly result: Readonly<Record<string, unknown>> | null;
+  /** Why it counts as failed; null when it succeeded. */
+  readonly error: string | null;
+  /** Milliseconds since 1970. */
+  readonly startedAt: number;
+  readonly endedAt: number;
+}
+
+const parametersBytes = 16 * 1024;
+const resultBytes = 2 * 1024;
+/** Rows that wait for their commit: about 16 MiB at most. */
+const maxWaiting = 1_000;
+
+interface Waiting {
+  readonly call: LedgerCall;
+  readonly written: () => void;
+}
+
+export class Ledger {
+  readonly #files: OrganizationFiles;
+  readonly #log: (text: string) => void;
+  #waiting: Waiting[] = [];
+  #isCommitting = false;
+  /** Calls that were not recorded since the last row that says how many. */
+  #lost = 0;
+
+  constructor(files: OrganizationFiles, log: (text: string) => void = console.error) {
+    this.#files = files;
+    this.#log = log;
+  }
+
+  /**
+   * Writes one row. Rows that come while the store is busy share one commit; none is made durable by itself. Resolves when
+   * the row is committed or given up; never rejects, for no command may fail because it could not be noted: what is lost is
+   * counted, logged, and said by the next row.
+   */
+  record(call: LedgerCall): Promise<void> {
+    if (this.#waiting.length >= maxWaiting) {
+      this.lost(1);
+      return Promise.resolve();
+    }
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.push({ call, written: resolve });
+    if (!this.#isCommitting) {
+      this.#isCommitting = true;
+      void this.#files.store.exclusive(() => this.commitHere());
+    }
+    return promise;
+  }
+
+  /** Counts commands that ran but could not be told of. */
+  lost(count: number): void {
+    this.#lost += count;
+    this.#log(`ledger: ${count} executed commands could not be recorded`);
+  }
+
+  /** Commits the rows that wait. For whoever runs exclusively. */
+  async commitHere(): Promise<void> {
+    this.#isCommitting = false;
+    const rows = this.#waiting;
+    this.#waiting = [];
+    if (rows.length === 0) return;
+    const lost = this.#lost;
+    try {
+      await this.#files.store.transactHere(async ({ driver }) => {
+        for (const [at, { call }] of rows.entries()) {
+          await driver.run(insertion, ...rowOf(call, at === 0 ? lost : 0));
+        }
+      });
+      this.#lost -= lost;
+    } catch (error) {
+      this.lost(rows.length);
+      this.#log(`ledger: the commit failed: ${error instanceof Error ? error.message : String(error)}`);
+    }
+    for (const { written } of rows) written();
+  }
+}
+
+const insertion =
+  'INSERT INTO tool_calls (id, name, parameters, result, error, status, started_at, completed_at, duration_ms) ' +
+  'VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)';
+
+/** As agentfs-sdk 0.6.4 would write it (whole seconds), but with an id that no other replica gives and an exact duration. */
+function rowOf(call: LedgerCall, lost: number): (string | number | null)[] {
+  const startedAt = Math.floor(call.startedAt);
+  const endedAt = Math.max(startedAt, Math.floor(call.endedAt));
+  // The exact time is the order within one second.
+  const ours = { conversation: call.conversation, startedAtMs: startedAt, ...(lost > 0 ? { lostBefore: lost } : {}) };
+  // First, so that they are never cut; and last, so that nothing else is taken for them.
+  const parameters = { ...ours, ...call.parameters, ...ours };
+  return [
+    randomIno(),
+    call.name,
+    boundedJson(parameters, parametersBytes),
+    call.result === null ? null : boundedJson(call.result, resultBytes),
+    call.error === null ? null : call.error.slice(0, resultBytes),
+    call.error === null ? 'success' : 'error',
+    Math.floor(startedAt / 1000),
+    Math.floor(endedAt / 1000),
+    endedAt - startedAt,
+  ];
+}

@@ -6,6 +6,8 @@ export interface ChildProcess {
   readonly ready: Readonly<Record<string, unknown>>;
   /** Resolves with a sentence when the process is gone, however that came. */
   readonly exited: Promise<string>;
+  /** One more line for its input, after it is ready; nothing when it is gone. */
+  tell(line: string): void;
   /** Orderly: its input ends, which is its signal to stop. It is killed after `graceMs`. */
   stop(graceMs: number): Promise<void>;
 }
@@ -89,6 +91,11 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
     pid: child.pid,
     ready,
     exited,
+    tell(line) {
+      // Bun does not throw when the reader has gone.
+      child.stdin.write(`${line}\n`);
+      void child.stdin.flush();
+    },
     async stop(graceMs) {
       child.stdin.end();
       const killer = setTimeout(() => child.kill('SIGKILL'), graceMs);

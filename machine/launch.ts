@@ -1,7 +1,8 @@
 /**
  * What the gateway tells the machine at its start: one JSON line on standard input. The end of standard input is the end
  * of the gateway, and so of the machine. The machine answers with one JSON line on standard output when it can be used,
- * and later with one for each child that has ended.
+ * and later with one for each child that has ended. Behind the launch line the gateway may ask for a settle, one line each,
+ * which is answered by one line too.
  */
 import * as v from 'valibot';
 
@@ -50,3 +51,19 @@ export type ChildEnd = v.InferOutput<typeof childEnd>;
 /** Each line after the first: a child has ended. It may come before or after the end of the child's stream. */
 export const endedSchema = v.strictObject({ ended: childEnd });
 export type Ended = v.InferOutput<typeof endedSchema>;
+
+const settleId = v.pipe(v.number(), v.safeInteger(), v.minValue(1));
+/** Each line after the launch line: bring all that was changed or recorded until now into the cloud. */
+export const settleSchema = v.strictObject({ settle: v.strictObject({ id: settleId }) });
+export type Settle = v.InferOutput<typeof settleSchema>;
+
+const settled = v.variant('state', [
+  /** Everything is in the cloud. */
+  v.strictObject({ id: settleId, state: v.literal('clean') }),
+  /** More was changed meanwhile. */
+  v.strictObject({ id: settleId, state: v.literal('pending') }),
+  v.strictObject({ id: settleId, state: v.literal('failing'), reason: v.pipe(v.string(), v.maxLength(1000)) }),
+]);
+export const settledSchema = v.strictObject({ settled });
+/** The answer to a settle. */
+export type Settled = v.InferOutput<typeof settledSchema>;

@@ -11,22 +11,30 @@ import { Holders } from './holders/holders.ts';
 import { prepareInputs } from './holders/inputs.ts';
 import { createStartHolder } from './holders/start.ts';
 import { HostUids } from './holders/uids.ts';
-import { type Ended, type Launch, launchSchema, type Ready } from './launch.ts';
-import { openOrganizationFiles } from './sync.ts';
+import { InputLines } from './input-lines.ts';
+import { type Ended, type Launch, launchSchema, type Ready, type Settled, settleSchema } from './launch.ts';
+import { openOrganizationFiles, type SyncState } from './sync.ts';
 
 /** The launch line holds tokens, addresses and the organization's variables. */
 const maxLaunchBytes = 256 * 1024;
+/** Every later line of the gateway. */
+const maxRequestBytes = 1024;
 /** hermes-run peers beyond the attached ones: those being refused, and those in their preface. */
 const sparePeers = 64;
 
 /** Runs until the end of standard input or SIGTERM; answers with the exit code. */
 export async function runMachine(_argv: readonly string[]): Promise<number> {
-  const input = Bun.stdin.stream().getReader();
-  const launch = v.parse(launchSchema, JSON.parse(await readLaunchLine(input)));
+  const input = new InputLines(Bun.stdin.stream());
+  const launchLine = await input.next(maxLaunchBytes);
+  if (launchLine === null) throw new Error('the gateway ended before it said what to run');
+  const launch = v.parse(launchSchema, JSON.parse(launchLine));
   const stopped = Promise.withResolvers<string>();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stopped.resolve(signal));
   const machine = await startMachine(launch);
-  untilEnd(input).then(() => stopped.resolve('its input has ended'));
+  serve(input, machine).then(
+    () => stopped.resolve('its input has ended'),
+    (error: Error) => stopped.resolve(`its input cannot be understood: ${error.message}`),
+  );
   const ready: Ready = { ready: true, hermesRunSocket: machine.socket };
   say(ready);
   log(`stopping: ${await stopped.promise}`);
@@ -36,6 +44,8 @@ export async function runMachine(_argv: readonly string[]): Promise<number> {
 
 interface Machine {
   readonly socket: string;
+  /** Brings everything that was changed or recorded until now into the cloud. Never rejects. */
+  settle(): Promise<SyncState>;
   /** Ends the holders, pushes what is pending, closes AgentFS. */
   close(): Promise<void>;
 }
@@ -66,6 +76,7 @@ async function startMachine(launch: Launch): Promise<Machine> {
   });
   return {
     socket,
+    settle: () => boundary.settle(),
     async close() {
       server.stop();
       await holders.close();
@@ -76,31 +87,24 @@ async function startMachine(launch: Launch): Promise<Machine> {
   };
 }
 
+/** Answers the gateway's requests until its input ends. Throws at what is none: the two are of different versions. */
+async function serve(input: InputLines, machine: Machine): Promise<void> {
+  for (let line = await input.next(maxRequestBytes); line !== null; line = await input.next(maxRequestBytes)) {
+    const { id } = v.parse(settleSchema, JSON.parse(line)).settle;
+    void machine.settle().then((state) => say({ settled: { id, ...bounded(state) } }));
+  }
+}
+
+function bounded(state: SyncState): SyncState {
+  return state.state === 'failing' ? { ...state, reason: state.reason.slice(0, 1000) } : state;
+}
+
 /** One line to the gateway. */
-function say(line: Ready | Ended): void {
+function say(line: Ready | Ended | Settled): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
 /** One line; no secret, no prose. The gateway puts it into its log. */
 function log(line: string): void {
   process.stderr.write(`${line.replaceAll('\n', ' ')}\n`);
-}
-
-type Input = { read(): Promise<{ done: boolean; value?: Uint8Array | undefined }> };
-
-async function readLaunchLine(input: Input): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  for (let size = 0; size <= maxLaunchBytes; ) {
-    const { value } = await input.read();
-    if (!value) throw new Error('the gateway ended before it said what to run');
-    const end = value.indexOf(0x0a);
-    chunks.push(end < 0 ? value : value.subarray(0, end));
-    if (end >= 0) return Buffer.concat(chunks).toString('utf8');
-    size += value.length;
-  }
-  throw new Error('the launch line is too long');
-}
-
-async function untilEnd(input: Input): Promise<void> {
-  while (!(await input.read()).done);
 }

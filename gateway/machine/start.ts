@@ -1,8 +1,9 @@
 /** Starts the resident machine under its supervisor and knows when it is gone (ADR-046 §5, §7). */
 import * as v from 'valibot';
-import { type ChildEnd, endedSchema, type Launch, readySchema } from '../../machine/launch.ts';
+import { type ChildEnd, endedSchema, type Launch, readySchema, settledSchema } from '../../machine/launch.ts';
 import { type ChildProcess, startChild } from '../child-process.ts';
 import { ChildEnds } from './child-ends.ts';
+import { type SettleFiles, Settling } from './settling.ts';
 
 /** Its orderly end: holders end, pending changes are pushed, AgentFS is closed. */
 export interface MachineProcess extends ChildProcess {
@@ -10,6 +11,8 @@ export interface MachineProcess extends ChildProcess {
   readonly socket: string;
   /** How that child of the machine ended; null when the machine does not say it in time. Never rejects. */
   childEnd(generation: number): Promise<ChildEnd | null>;
+  /** Brings what the conversations changed and executed into the cloud, for somebody who wants to read it there now. */
+  readonly settleFiles: SettleFiles;
 }
 
 export interface StartMachineOptions {
@@ -27,6 +30,7 @@ export interface StartMachineOptions {
 /** Throws with what went wrong when the machine does not become ready; nothing of it is left then. */
 export async function startMachine(options: StartMachineOptions): Promise<MachineProcess> {
   const ends = new ChildEnds();
+  const settling = new Settling((line) => child.tell(JSON.stringify(line)));
   const child = await startChild({
     name: 'the machine',
     argv0: 'confined-exec',
@@ -35,14 +39,23 @@ export async function startMachine(options: StartMachineOptions): Promise<Machin
     readyMs: options.readyMs,
     onLog: options.onLog,
     onLine: (line) => {
-      const said = v.safeParse(endedSchema, parseJson(line));
-      if (said.success) ends.add(said.output.ended);
-      else options.onLog('the machine said something that is not known');
+      const said = v.safeParse(v.union([endedSchema, settledSchema]), parseJson(line));
+      if (!said.success) options.onLog('the machine said something that is not known');
+      else if ('ended' in said.output) ends.add(said.output.ended);
+      else settling.heard(said.output);
     },
   });
-  child.exited.then(() => ends.close());
+  child.exited.then(() => {
+    ends.close();
+    settling.close();
+  });
   const { hermesRunSocket } = v.parse(readySchema, child.ready);
-  return { ...child, socket: hermesRunSocket, childEnd: (generation) => ends.of(generation) };
+  return {
+    ...child,
+    socket: hermesRunSocket,
+    childEnd: (generation) => ends.of(generation),
+    settleFiles: (limitMs) => settling.settle(limitMs),
+  };
 }
 
 function parseJson(text: string): unknown {

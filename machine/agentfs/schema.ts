@@ -19,6 +19,15 @@ export const isDirectory = (mode: number): boolean => (mode & modeFormat) === mo
 export const isRegular = (mode: number): boolean => (mode & modeFormat) === modeRegular;
 export const isSymlink = (mode: number): boolean => (mode & modeFormat) === modeSymlink;
 
+/** The delta's side of the overlay: what it deletes of the base, what it copied up from there, what the base is. */
+export const overlayTables = [
+  'CREATE TABLE IF NOT EXISTS fs_whiteout (path TEXT PRIMARY KEY, parent_path TEXT NOT NULL, created_at INTEGER NOT NULL)',
+  'CREATE INDEX IF NOT EXISTS idx_fs_whiteout_parent ON fs_whiteout(parent_path)',
+  'CREATE TABLE IF NOT EXISTS fs_origin (delta_ino INTEGER PRIMARY KEY, base_ino INTEGER NOT NULL)',
+  // No `base_path`: other tools would look for that directory on their own host.
+  'CREATE TABLE IF NOT EXISTS fs_overlay_config (key TEXT PRIMARY KEY, value TEXT NOT NULL)',
+] as const;
+
 const tables = [
   'CREATE TABLE IF NOT EXISTS fs_config (key TEXT PRIMARY KEY, value TEXT NOT NULL)',
   `CREATE TABLE IF NOT EXISTS fs_inode (
@@ -71,6 +80,8 @@ const tables = [
   )`,
   'CREATE INDEX IF NOT EXISTS idx_tool_calls_name ON tool_calls(name)',
   'CREATE INDEX IF NOT EXISTS idx_tool_calls_started_at ON tool_calls(started_at)',
+  // The overlay part of the specification. Rows are keyed by path or number, so that two replicas' rows merge.
+  ...overlayTables,
 ] as const;
 
 interface SchemaStatement {
@@ -85,6 +96,10 @@ export function schemaStatements(nowSeconds: number): SchemaStatement[] {
     {
       sql: `INSERT OR IGNORE INTO fs_config (key, value) VALUES ('chunk_size', ?), ('schema_version', ?)`,
       args: [String(defaultChunkSize), schemaVersion],
+    },
+    {
+      sql: `INSERT OR IGNORE INTO fs_overlay_config (key, value) VALUES ('base', 'bunfs-assets')`,
+      args: [],
     },
     {
       sql: `INSERT OR IGNORE INTO fs_inode (ino, mode, nlink, atime, mtime, ctime) VALUES (?, ?, 1, ?, ?, ?)`,

@@ -222,7 +222,7 @@ function namesOf(path: string): string[] {
 
 function fresh(ino: number, mode: number, size: number): Inode {
   const stamp = now();
-  return { ino, mode, nlink: 1, size, rdev: 0, atime: stamp, mtime: stamp, ctime: stamp };
+  return { ino, mode, nlink: 1, uid: 0, gid: 0, size, rdev: 0, atime: stamp, mtime: stamp, ctime: stamp };
 }
 
 function insertInode(inode: Inode): SqlStatement {

@@ -7,13 +7,20 @@ export interface Stamp {
   readonly nanoseconds: number;
 }
 
-export interface Inode {
+/** Whom a file belongs to, by numbers. */
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+export interface Inode extends Owner {
   readonly ino: number;
   /** Type and permissions, as in stat(2). */
   readonly mode: number;
   /** Names that a file has; 1 for a directory, however many it holds (as btrfs does). */
   readonly nlink: number;
   readonly size: number;
+  /** Of a device, as the kernel encodes it. */
   readonly rdev: number;
   readonly atime: Stamp;
   readonly mtime: Stamp;
@@ -21,8 +28,8 @@ export interface Inode {
 }
 
 export const inodeColumns =
-  'i.ino AS ino, i.mode AS mode, i.nlink AS nlink, i.size AS size, i.rdev AS rdev, i.atime AS atime, i.mtime AS mtime, ' +
-  'i.ctime AS ctime, i.atime_nsec AS atime_nsec, i.mtime_nsec AS mtime_nsec, i.ctime_nsec AS ctime_nsec';
+  'i.ino AS ino, i.mode AS mode, i.nlink AS nlink, i.uid AS uid, i.gid AS gid, i.size AS size, i.rdev AS rdev, ' +
+  'i.atime AS atime, i.mtime AS mtime, i.ctime AS ctime, i.atime_nsec AS atime_nsec, i.mtime_nsec AS mtime_nsec, i.ctime_nsec AS ctime_nsec';
 
 /** Reads what `inodeColumns` selected. */
 export function inodeOfRow(row: SqlRow): Inode {
@@ -30,6 +37,8 @@ export function inodeOfRow(row: SqlRow): Inode {
     ino: Number(row.ino),
     mode: Number(row.mode),
     nlink: Number(row.nlink),
+    uid: Number(row.uid),
+    gid: Number(row.gid),
     size: Number(row.size),
     rdev: Number(row.rdev),
     atime: { seconds: Number(row.atime), nanoseconds: Number(row.atime_nsec) },
@@ -50,6 +59,8 @@ export function patchAsSql(patch: InodePatch): { assignments: string; values: nu
   };
   if (patch.mode !== undefined) set('mode', patch.mode);
   if (patch.nlink !== undefined) set('nlink', patch.nlink);
+  if (patch.uid !== undefined) set('uid', patch.uid);
+  if (patch.gid !== undefined) set('gid', patch.gid);
   if (patch.size !== undefined) set('size', patch.size);
   for (const name of ['atime', 'mtime', 'ctime'] as const) {
     const stamp = patch[name];

@@ -6,16 +6,19 @@ import { breathe } from './breathe.ts';
 import type { FileData } from './data.ts';
 import { FileError } from './errors.ts';
 import { directoryIno, randomIno, rootIno } from './ids.ts';
-import { type Inode, type InodePatch, inodeColumns, inodeOfRow, now } from './inode.ts';
+import { type Inode, type InodePatch, inodeColumns, inodeOfRow, now, type Owner } from './inode.ts';
 import {
   isDirectory,
   isSymlink,
+  modeBlockDevice,
+  modeCharacterDevice,
   modeDirectory,
   modeFifo,
   modeFormat,
   modeRegular,
   modeSocket,
   modeSymlink,
+  setGroupBit,
 } from './schema.ts';
 import type { Store } from './store.ts';
 import type { Transaction } from './transaction.ts';
@@ -35,6 +38,11 @@ export interface Place {
   readonly parent: number;
   readonly name: string;
 }
+
+/** Whom what is made belongs to where nobody says: views that show one owner for everything. */
+const nobodySaid: Owner = { uid: 0, gid: 0 };
+
+const kindsToMake = new Set([modeRegular, modeFifo, modeSocket, modeCharacterDevice, modeBlockDevice]);
 
 export type RenameMode = 'replace' | 'no-replace' | 'exchange';
 
@@ -85,37 +93,37 @@ export class Namespace {
     });
   }
 
-  /** Makes a file (regular, FIFO or socket). `open` counts it as open in the same step. */
-  create(place: Place, mode: number, options: { open?: boolean } = {}): Promise<Inode> {
-    const kind = mode & modeFormat;
-    if (kind !== modeRegular && kind !== modeFifo && kind !== modeSocket) {
-      return Promise.reject(new FileError('EPERM', 'only files, FIFOs and sockets can be made here'));
+  /** Makes a file (regular, FIFO, socket or device). `open` counts it as open in the same step. */
+  create(place: Place, mode: number, options: { open?: boolean; owner?: Owner; rdev?: number } = {}): Promise<Inode> {
+    if (!kindsToMake.has(mode & modeFormat)) {
+      return Promise.reject(new FileError('EPERM', `mode ${mode.toString(8)} is no file's`));
     }
-    return this.#make(place, async (transaction) => {
-      const inode = freshInode(randomIno(), mode, 0);
+    return this.#make(place, async (transaction, parent) => {
+      const inode = { ...freshInode(randomIno(), mode, 0, ownerIn(parent, options.owner)), rdev: options.rdev ?? 0 };
       await transaction.insertInode(inode);
       if (options.open) transaction.afterCommit(() => this.#store.opened(inode.ino));
       return inode;
     });
   }
 
-  makeDirectory(place: Place, permissions: number): Promise<Inode> {
-    return this.#make(place, async (transaction) => {
+  makeDirectory(place: Place, permissions: number, owner?: Owner): Promise<Inode> {
+    return this.#make(place, async (transaction, parent) => {
       // The number of the place may be in use by a directory that was made here and moved away.
       const regular = directoryIno(place.parent, place.name);
       const ino = (await transaction.inode(regular)) === null ? regular : randomIno();
-      const inode = freshInode(ino, modeDirectory | (permissions & 0o7777), 0);
+      const mode = modeDirectory | (permissions & 0o7777) | (parent.mode & setGroupBit);
+      const inode = freshInode(ino, mode, 0, ownerIn(parent, owner));
       await transaction.insertInode(inode);
       return inode;
     });
   }
 
-  makeSymlink(place: Place, target: string): Promise<Inode> {
+  makeSymlink(place: Place, target: string, owner?: Owner): Promise<Inode> {
     const bytes = Buffer.byteLength(target);
     if (bytes === 0) return Promise.reject(new FileError('ENOENT', 'a symbolic link needs a target'));
     if (bytes >= maxTargetBytes) return Promise.reject(new FileError('ENAMETOOLONG', 'target'));
-    return this.#make(place, async (transaction) => {
-      const inode = freshInode(randomIno(), modeSymlink | 0o777, bytes);
+    return this.#make(place, async (transaction, parent) => {
+      const inode = freshInode(randomIno(), modeSymlink | 0o777, bytes, ownerIn(parent, owner));
       await transaction.insertInode(inode);
       await transaction.driver.run('INSERT INTO fs_symlink (ino, target) VALUES (?, ?)', inode.ino, target);
       return inode;
@@ -199,8 +207,8 @@ export class Namespace {
     });
   }
 
-  /** Changes permissions and times; size is `FileData.truncate`. */
-  setAttributes(ino: number, patch: Pick<InodePatch, 'mode' | 'atime' | 'mtime'>): Promise<Inode> {
+  /** Changes permissions, owner and times; size is `FileData.truncate`. */
+  setAttributes(ino: number, patch: Pick<InodePatch, 'mode' | 'uid' | 'gid' | 'atime' | 'mtime'>): Promise<Inode> {
     return this.#store.transact(async (transaction) => {
       const inode = await transaction.inode(ino);
       if (!inode) throw new FileError('ENOENT', `${ino} is gone`);
@@ -235,12 +243,12 @@ export class Namespace {
     });
   }
 
-  #make(place: Place, make: (transaction: Transaction) => Promise<Inode>): Promise<Inode> {
+  #make(place: Place, make: (transaction: Transaction, parent: Inode) => Promise<Inode>): Promise<Inode> {
     return this.#store.transact(async (transaction) => {
       requireName(place.name);
       const parent = await transaction.directory(place.parent);
       if ((await transaction.name(place.parent, place.name)) !== 0) throw new FileError('EEXIST', place.name);
-      const inode = await make(transaction);
+      const inode = await make(transaction, parent);
       await transaction.insertName(place.parent, place.name, inode.ino);
       await touch(transaction, parent);
       return inode;
@@ -263,9 +271,14 @@ export class Namespace {
   }
 }
 
-function freshInode(ino: number, mode: number, size: number): Inode {
+function freshInode(ino: number, mode: number, size: number, { uid, gid }: Owner): Inode {
   const stamp = now();
-  return { ino, mode, nlink: 1, size, rdev: 0, atime: stamp, mtime: stamp, ctime: stamp };
+  return { ino, mode, nlink: 1, uid, gid, size, rdev: 0, atime: stamp, mtime: stamp, ctime: stamp };
+}
+
+/** Whom something made in `parent` by `maker` belongs to: its group is the directory's where that says so. */
+function ownerIn(parent: Inode, maker: Owner = nobodySaid): Owner {
+  return (parent.mode & setGroupBit) !== 0 ? { uid: maker.uid, gid: parent.gid } : maker;
 }
 
 async function existing(transaction: Transaction, place: Place): Promise<Inode> {

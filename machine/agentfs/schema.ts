@@ -14,9 +14,15 @@ export const modeDirectory = 0o040000;
 export const modeSymlink = 0o120000;
 export const modeFifo = 0o010000;
 export const modeSocket = 0o140000;
+export const modeCharacterDevice = 0o020000;
+export const modeBlockDevice = 0o060000;
+/** The bit of a directory whose group is that of what is made in it. */
+export const setGroupBit = 0o2000;
 
 export const isDirectory = (mode: number): boolean => (mode & modeFormat) === modeDirectory;
 export const isRegular = (mode: number): boolean => (mode & modeFormat) === modeRegular;
+export const isDevice = (mode: number): boolean =>
+  (mode & modeFormat) === modeCharacterDevice || (mode & modeFormat) === modeBlockDevice;
 export const isSymlink = (mode: number): boolean => (mode & modeFormat) === modeSymlink;
 
 /** The delta's side of the overlay: what it deletes of the base, what it copied up from there, what the base is. */

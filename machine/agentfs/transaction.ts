@@ -45,11 +45,13 @@ export class Transaction {
 
   async insertInode(inode: Inode): Promise<void> {
     await this.driver.run(
-      'INSERT INTO fs_inode (ino, mode, nlink, size, rdev, atime, mtime, ctime, atime_nsec, mtime_nsec, ctime_nsec) ' +
-        'VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
+      'INSERT INTO fs_inode (ino, mode, nlink, uid, gid, size, rdev, atime, mtime, ctime, atime_nsec, mtime_nsec, ctime_nsec) ' +
+        'VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
       inode.ino,
       inode.mode,
       inode.nlink,
+      inode.uid,
+      inode.gid,
       inode.size,
       inode.rdev,
       inode.atime.seconds,

@@ -24,7 +24,11 @@ export type Zone =
   /** The organization's memory: for Hermes processes alone. */
   | 'memories'
   /** The organization's skills: any tool may read them. */
-  | 'skills';
+  | 'skills'
+  /** The whole tree, as only a privileged mount shows it. */
+  | 'tree'
+  /** The same through several mounts at once. */
+  | 'shared-tree';
 
 export interface ZoneRules {
   /** Only threads of the Hermes process may ask. */
@@ -51,7 +55,27 @@ export const zoneRules: Readonly<Record<Zone, ZoneRules>> = {
   secret: closed,
   memories: { ...closed, shared: true },
   skills: { ...closed, onlyHermes: false, shared: true },
+  tree: { ...open, shared: false },
+  'shared-tree': { ...open, cached: false },
 };
+
+/** Whose files a view shows: each as its row says, or all as those of the one user that a holder has. */
+export type Ownership = 'kept' | 'squashed';
+
+/** What a mount shows. */
+export interface FileView {
+  readonly files: OrganizationFiles;
+  /** For log lines. */
+  readonly label: string;
+  readonly ownership: Ownership;
+  /** The node of the mount's root directory. */
+  readonly root: ViewNode;
+  isRoot(node: ViewNode): boolean;
+  child(directory: ViewNode, name: string): Child | null;
+  placeToChange(directory: ViewNode, name: string): Extract<Child, { kind: 'place' }>;
+  lookup(directory: ViewNode, name: string): Found | null | Promise<Found | null>;
+  list(directory: ViewNode): Promise<{ name: string; zone: Zone; inode: Inode }[]>;
+}
 
 /** Something in the view. The same inode in two zones is two nodes. */
 export interface ViewNode {
@@ -83,9 +107,11 @@ const ofConversation = new Set(['.env', 'SOUL.md', 'config.yaml']);
 /** Files of `state/` that hold credentials. */
 const secretsOfState = new Set(['auth.json']);
 
-export class HolderView {
+export class HolderView implements FileView {
   readonly files: OrganizationFiles;
   readonly conversation: string;
+  readonly ownership = 'squashed';
+  readonly root = rootNode;
   readonly #roots: ViewRoots;
   readonly #root: ReadonlyMap<string, ViewNode>;
   readonly #home: ReadonlyMap<string, ViewNode>;
@@ -104,6 +130,10 @@ export class HolderView {
       ['memories', { zone: 'memories', ino: roots.memory }],
       ['skills', { zone: 'skills', ino: roots.skills }],
     ]);
+  }
+
+  get label(): string {
+    return this.conversation;
   }
 
   /** Whether a node is one of the composition's directories, whose attributes a mount must be able to read. */

@@ -2,11 +2,11 @@
 
 import { FileError } from '../agentfs/errors.ts';
 import type { OrganizationFiles } from '../agentfs/files.ts';
-import type { Inode } from '../agentfs/inode.ts';
+import type { Inode, Owner } from '../agentfs/inode.ts';
 import { maxNameBytes } from '../agentfs/namespace.ts';
-import { type HolderView, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
+import { type FileView, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
 import { Handles } from './handles.ts';
-import { type NodeNumber, numberOfNode } from './nodes.ts';
+import { type NodeNumber, nodeOfNumber, numberOfNode } from './nodes.ts';
 import {
   type EntryAnswer,
   entryBytes,
@@ -27,18 +27,37 @@ export interface KernelAbilities {
   readonly mapsDirectIo: boolean;
 }
 
+/** The one user that a holder has, seen from inside. */
+export const holderUser: Owner = { uid: 1000, gid: 1000 };
+
 /** How long the kernel may remember what only this mount and a work boundary's pull change. */
 const longSeconds = 24 * 3600;
 
 export class MountContext {
-  readonly view: HolderView;
+  readonly view: FileView;
   readonly files: OrganizationFiles;
   readonly handles = new Handles();
   kernel: KernelAbilities = { forgetsAtOnce: false, mapsDirectIo: false };
 
-  constructor(view: HolderView) {
+  constructor(view: FileView) {
     this.view = view;
     this.files = view.files;
+  }
+
+  /** What a number stands for; null for one that was never given out. */
+  node(number: NodeNumber): ViewNode | null {
+    const node = nodeOfNumber(number);
+    return node?.zone === 'root' ? this.view.root : node;
+  }
+
+  /** Whom a file is shown to belong to. */
+  ownerOf(inode: Inode): Owner {
+    return this.view.ownership === 'kept' ? inode : holderUser;
+  }
+
+  /** Whom it belongs to what a request makes. */
+  maker({ header }: Request): { owner?: Owner } {
+    return this.view.ownership === 'kept' ? { owner: { uid: header.uid, gid: header.gid } } : {};
   }
 
   /** Seconds that the kernel may remember that a zone's directory has no such name. */
@@ -58,6 +77,7 @@ export class MountContext {
       generation: this.files.store.incarnation(inode.ino),
       seconds: this.memorySeconds(zone),
       inode,
+      owner: this.ownerOf(inode),
     };
   }
 
@@ -71,7 +91,8 @@ export class MountContext {
     const { bytes, view } = replyFor(request.header.unique, 104);
     writeU64(view, replyHeaderBytes, this.memorySeconds(zone));
     // The mount's root is no inode of the organization's to show.
-    writeAttributes(view, replyHeaderBytes + 16, zone === 'root' ? { ...inode, mode: 0o040555 } : inode);
+    const shown = zone === 'root' ? { ...inode, mode: 0o040555 } : inode;
+    writeAttributes(view, replyHeaderBytes + 16, shown, this.ownerOf(inode));
     return bytes;
   }
 

@@ -37,7 +37,8 @@ export const create: Operation = async (context, request, node) => {
   const { place, zone } = context.view.placeToChange(node, decodeName(request.text(16)));
   context.handles.requireRoom();
   const { names } = context.files;
-  const inode = await names.create(place, request.u32(4), { open: true }).catch(async (error: unknown) => {
+  const options = { open: true, ...context.maker(request) };
+  const inode = await names.create(place, request.u32(4), options).catch(async (error: unknown) => {
     // Somebody else made it since the kernel looked: then it is opened, unless that was to be excluded.
     const isThere = error instanceof FileError && error.errno === 'EEXIST' && (flags & exclusiveFlag) === 0;
     const existing = isThere ? await names.lookup(place.parent, place.name) : null;

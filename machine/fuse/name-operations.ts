@@ -3,9 +3,9 @@ import { FileError } from '../agentfs/errors.ts';
 import type { Inode, InodePatch, Stamp } from '../agentfs/inode.ts';
 import { now } from '../agentfs/inode.ts';
 import type { RenameMode } from '../agentfs/namespace.ts';
+import { isDevice } from '../agentfs/schema.ts';
 import { type Found, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
-import { decodeLookup, decodeName, emptyReply, type MountContext, type Operation } from './context.ts';
-import { nodeOfNumber } from './nodes.ts';
+import { decodeLookup, decodeName, emptyReply, holderUser, type MountContext, type Operation } from './context.ts';
 import { entryBytes, type Request, replyFor, replyHeaderBytes, writeU64 } from './wire.ts';
 
 export const lookup: Operation = (context, request, node) => {
@@ -46,11 +46,10 @@ const valid = {
 export const setattr: Operation = async (context, request, node) => {
   if (zoneRules[node.zone].readOnly) throw new FileError('EROFS', 'attributes');
   const asked = request.u32(0);
-  const owned = (flag: number, at: number) => (asked & flag) === 0 || request.u32(at) === 1000;
-  if (!owned(valid.uid, 76) || !owned(valid.gid, 80)) throw new FileError('EPERM', 'every file belongs to 1000');
+  const owner = askedOwner(context, request, asked);
   let inode: Inode | null = null;
   if (asked & valid.size) inode = await context.files.data.truncate(node.ino, request.u64(16));
-  const patch: { -readonly [Key in 'mode' | 'atime' | 'mtime']?: InodePatch[Key] } = {};
+  const patch: { -readonly [Key in 'mode' | 'uid' | 'gid' | 'atime' | 'mtime']?: InodePatch[Key] } = owner;
   if (asked & valid.mode) patch.mode = request.u32(68);
   if (asked & valid.atime) patch.atime = asked & valid.atimeNow ? now() : stamp(request, 32, 56);
   if (asked & valid.mtime) patch.mtime = asked & valid.mtimeNow ? now() : stamp(request, 40, 60);
@@ -58,6 +57,18 @@ export const setattr: Operation = async (context, request, node) => {
   inode ??= await context.files.store.inode(node.ino);
   return context.attributesReply(request, node.zone, stillThere(inode));
 };
+
+/** The owner that is asked for, where the view keeps owners; EPERM where it shows one for all and another is asked for. */
+function askedOwner(context: MountContext, request: Request, asked: number): { uid?: number; gid?: number } {
+  const wanted: { uid?: number; gid?: number } = {};
+  if (asked & valid.uid) wanted.uid = request.u32(76);
+  if (asked & valid.gid) wanted.gid = request.u32(80);
+  if (context.view.ownership === 'kept') return wanted;
+  if ((wanted.uid ?? holderUser.uid) !== holderUser.uid || (wanted.gid ?? holderUser.gid) !== holderUser.gid) {
+    throw new FileError('EPERM', `every file belongs to ${holderUser.uid}`);
+  }
+  return {};
+}
 
 export const readlink: Operation = async (context, request, node) => {
   const target = Buffer.from(await context.files.names.readSymlink(node.ino));
@@ -70,17 +81,26 @@ export const symlink: Operation = async (context, request, node) => {
   const name = request.text(0);
   const { place, zone } = context.view.placeToChange(node, decodeName(name));
   const target = decodeName(request.text(name.length + 1));
-  return context.entryReply(request, zone, await context.files.names.makeSymlink(place, target));
+  return context.entryReply(
+    request,
+    zone,
+    await context.files.names.makeSymlink(place, target, context.maker(request).owner),
+  );
 };
 
 export const mknod: Operation = async (context, request, node) => {
   const { place, zone } = context.view.placeToChange(node, decodeName(request.text(16)));
-  return context.entryReply(request, zone, await context.files.names.create(place, request.u32(0)));
+  const mode = request.u32(0);
+  // Devices are for who shows owners: in a holder every program has the same rights.
+  if (isDevice(mode) && context.view.ownership !== 'kept') throw new FileError('EPERM', 'devices');
+  const options = { ...context.maker(request), rdev: request.u32(4) };
+  return context.entryReply(request, zone, await context.files.names.create(place, mode, options));
 };
 
 export const mkdir: Operation = async (context, request, node) => {
   const { place, zone } = context.view.placeToChange(node, decodeName(request.text(8)));
-  return context.entryReply(request, zone, await context.files.names.makeDirectory(place, request.u32(0)));
+  const made = context.files.names.makeDirectory(place, request.u32(0), context.maker(request).owner);
+  return context.entryReply(request, zone, await made);
 };
 
 export const unlink: Operation = async (context, request, node) => {
@@ -95,7 +115,7 @@ export const rmdir: Operation = async (context, request, node) => {
 
 export const link: Operation = async (context, request, node) => {
   const { place, zone } = context.view.placeToChange(node, decodeName(request.text(8)));
-  const linked = nodeOfNumber({ low: request.u32(0), high: request.u32(4) });
+  const linked = context.node({ low: request.u32(0), high: request.u32(4) });
   if (!linked || family(linked.zone) !== family(zone)) throw new FileError('EXDEV', 'a link across parts of the view');
   return context.entryReply(request, zone, await context.files.names.link(linked.ino, place));
 };
@@ -117,7 +137,7 @@ export const rename2: Operation = (context, request, node) => {
 };
 
 async function renameBy(context: MountContext, request: Request, node: ViewNode, at: number, mode: RenameMode) {
-  const target = nodeOfNumber({ low: request.u32(0), high: request.u32(4) });
+  const target = context.node({ low: request.u32(0), high: request.u32(4) });
   if (!target) throw new FileError('ESTALE', 'rename to nowhere');
   const oldName = request.text(at);
   const from = context.view.placeToChange(node, decodeName(oldName));

@@ -3,13 +3,12 @@
  * where a shared part is touched first, and answers. Requests run at once; the store's lock keeps transactions apart.
  */
 import { errnoNumbers, FileError } from '../agentfs/errors.ts';
-import { type HolderView, type ViewNode, zoneRules } from '../agentfs/views.ts';
+import { type FileView, type ViewNode, zoneRules } from '../agentfs/views.ts';
 import type { HolderStream } from '../holders/holder-socket.ts';
 import { type Answer, decodeLookup, MountContext } from './context.ts';
 import { opensToWrite } from './file-operations.ts';
 import { FrameDecoder } from './frames.ts';
 import type { Gate, Question } from './gate.ts';
-import { nodeOfNumber } from './nodes.ts';
 import { operations, touchesNothing } from './operations.ts';
 import { errorReply, notification, notifyCodes, opcodes, Request, replyHeaderBytes } from './wire.ts';
 
@@ -28,7 +27,7 @@ const maxRequestBytes = 8 * 1024 * 1024;
 const maxInvalidations = 1_000;
 
 export interface FuseSessionOptions {
-  readonly view: HolderView;
+  readonly view: FileView;
   readonly gate: Gate;
   readonly boundary: TouchBoundary;
   readonly stream: HolderStream;
@@ -100,7 +99,7 @@ export class FuseSession {
       for (const message of this.#decoder.feed(bytes)) this.#handle(message);
     } catch (error) {
       // What follows a bad length cannot be understood: the holder goes with its mount.
-      this.#log(`fuse ${this.#context.view.conversation}: ${error}`);
+      this.#log(`fuse ${this.#context.view.label}: ${error}`);
       void this.close();
     }
   }
@@ -126,7 +125,7 @@ export class FuseSession {
     try {
       const operation = operations.get(opcode);
       if (!operation) return errorReply(unique, errnoNumbers.ENOSYS);
-      const node = nodeOfNumber(request.header.node);
+      const node = this.#context.node(request.header.node);
       if (!node) {
         // Messages that are about no node say 0; those need no gate either.
         if (touchesNothing.has(opcode)) return operation(this.#context, request, { zone: 'root', ino: 1 });
@@ -175,9 +174,7 @@ export class FuseSession {
   #failure(request: Request, error: unknown): Uint8Array {
     const { opcode, unique } = request.header;
     if (error instanceof FileError) return errorReply(unique, errnoNumbers[error.errno]);
-    this.#log(
-      `fuse ${this.#context.view.conversation}: operation ${opcode}: ${error instanceof Error ? error.stack : error}`,
-    );
+    this.#log(`fuse ${this.#context.view.label}: operation ${opcode}: ${error instanceof Error ? error.stack : error}`);
     return errorReply(unique, errnoNumbers.EIO);
   }
 
@@ -224,7 +221,7 @@ export class FuseSession {
       await data.commitAll();
       for (const handle of handles) if (handle.kind === 'file') await namespace.close(handle.node.ino);
     } catch (error) {
-      this.#log(`fuse ${this.#context.view.conversation}: closing: ${error}`);
+      this.#log(`fuse ${this.#context.view.label}: closing: ${error}`);
     } finally {
       this.#ended.resolve();
     }

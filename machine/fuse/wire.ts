@@ -2,7 +2,7 @@
  * The structures of the FUSE kernel protocol (linux/fuse.h, 7.31 and later), little endian: what the kernel sends and what
  * it is answered. Only layout; no decision.
  */
-import type { Inode } from '../agentfs/inode.ts';
+import type { Inode, Owner } from '../agentfs/inode.ts';
 
 export const opcodes = {
   lookup: 1,
@@ -75,6 +75,9 @@ export interface RequestHeader {
   readonly unique: bigint;
   /** Zone number and inode number of the node; see `nodes.ts`. */
   readonly node: { readonly high: number; readonly low: number };
+  /** Who asks, as file systems see it (fsuid and fsgid). */
+  readonly uid: number;
+  readonly gid: number;
   readonly pid: number;
 }
 
@@ -91,6 +94,8 @@ export class Request {
       opcode: view.getUint32(4, true),
       unique: view.getBigUint64(8, true),
       node: { low: view.getUint32(16, true), high: view.getUint32(20, true) },
+      uid: view.getUint32(24, true),
+      gid: view.getUint32(28, true),
       pid: view.getUint32(32, true),
     };
     this.body = message.subarray(headerBytes);
@@ -148,16 +153,13 @@ export function notification(code: number, payload: number): { bytes: Uint8Array
 const attributeBytes = 88;
 export const entryBytes = 40 + attributeBytes;
 
-/** Whom every file belongs to, seen from inside. */
-const owner = 1000;
-
 export function writeU64(view: DataView, at: number, value: number): void {
   view.setUint32(at, value >>> 0, true);
   view.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
 }
 
 /** `struct fuse_attr` */
-export function writeAttributes(view: DataView, at: number, inode: Inode): void {
+export function writeAttributes(view: DataView, at: number, inode: Inode, owner: Owner): void {
   writeU64(view, at, inode.ino);
   writeU64(view, at + 8, inode.size);
   writeU64(view, at + 16, Math.ceil(inode.size / 512));
@@ -169,8 +171,8 @@ export function writeAttributes(view: DataView, at: number, inode: Inode): void 
   view.setUint32(at + 56, inode.ctime.nanoseconds, true);
   view.setUint32(at + 60, inode.mode, true);
   view.setUint32(at + 64, inode.nlink, true);
-  view.setUint32(at + 68, owner, true);
-  view.setUint32(at + 72, owner, true);
+  view.setUint32(at + 68, owner.uid, true);
+  view.setUint32(at + 72, owner.gid, true);
   view.setUint32(at + 76, inode.rdev, true);
   view.setUint32(at + 80, 4096, true);
 }
@@ -181,6 +183,7 @@ export interface EntryAnswer {
   /** Seconds that the kernel may remember name and attributes. */
   readonly seconds: number;
   readonly inode: Inode;
+  readonly owner: Owner;
 }
 
 /** `struct fuse_entry_out` */
@@ -190,5 +193,5 @@ export function writeEntry(view: DataView, at: number, entry: EntryAnswer): void
   writeU64(view, at + 8, entry.generation);
   writeU64(view, at + 16, entry.seconds);
   writeU64(view, at + 24, entry.seconds);
-  writeAttributes(view, at + 40, entry.inode);
+  writeAttributes(view, at + 40, entry.inode, entry.owner);
 }

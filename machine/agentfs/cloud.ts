@@ -175,7 +175,7 @@ export class CloudFiles {
       const regular = directoryIno(parent, name);
       const taken = await this.#sql.execute('SELECT 1 FROM fs_inode WHERE ino = ?', [regular]);
       const inode = fresh(taken.rows.length === 0 ? regular : randomIno(), modeDirectory | 0o755, 0);
-      statements.push(insertInode(inode), insertName(parent, name, inode.ino), touch(parent));
+      statements.push(insertInode(inode), insertName(parent, name, inode.ino), touch(parent), holdsOneMore(parent));
       parent = inode.ino;
     }
     return statements;
@@ -259,6 +259,11 @@ function touch(ino: number): SqlStatement {
     sql: 'UPDATE fs_inode SET mtime = ?, ctime = ?, mtime_nsec = ?, ctime_nsec = ? WHERE ino = ?',
     args: [seconds, seconds, nanoseconds, nanoseconds, ino],
   };
+}
+
+/** One directory more is in it, where it counts them. */
+function holdsOneMore(ino: number): SqlStatement {
+  return { sql: 'UPDATE fs_inode SET nlink = nlink + 1 WHERE ino = ? AND nlink > 1', args: [ino] };
 }
 
 function removeFile(ino: number): SqlStatement[] {

@@ -17,7 +17,7 @@ export interface Inode extends Owner {
   readonly ino: number;
   /** Type and permissions, as in stat(2). */
   readonly mode: number;
-  /** Names that a file has; 1 for a directory, however many it holds (as btrfs does). */
+  /** Names that a file has. Of a directory: 2 and one for each directory in it, or 1 where nobody counts them. */
   readonly nlink: number;
   readonly size: number;
   /** Of a device, as the kernel encodes it. */

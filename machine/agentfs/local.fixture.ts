@@ -15,8 +15,8 @@ export interface LocalFiles {
   close(): Promise<void>;
 }
 
-export async function openLocalFiles(limits: Partial<StoreLimits> = {}): Promise<LocalFiles> {
-  const directory = mkdtempSync(join(tmpdir(), 'agentfs-local-'));
+/** The files in a directory that stays; an empty file system is made where there is none. */
+export async function openFilesIn(directory: string, limits: Partial<StoreLimits> = {}): Promise<LocalFiles> {
   const path = join(directory, 'organization.db');
   const database = await connect({ path });
   const driver = new SqlDriver(database, path);
@@ -31,6 +31,17 @@ export async function openLocalFiles(limits: Partial<StoreLimits> = {}): Promise
       await files.flush();
       await driver.forget();
       await database.close();
+    },
+  };
+}
+
+export async function openLocalFiles(limits: Partial<StoreLimits> = {}): Promise<LocalFiles> {
+  const directory = mkdtempSync(join(tmpdir(), 'agentfs-local-'));
+  const local = await openFilesIn(directory, limits);
+  return {
+    ...local,
+    close: async () => {
+      await local.close();
       rmSync(directory, { recursive: true, force: true });
     },
   };

@@ -16,7 +16,8 @@ const fail = (errno: Errno): never => {
 };
 
 export class Model {
-  readonly root = make('directory');
+  /** Whoever makes a database does not count the directories in its root. */
+  readonly root = { ...make('directory'), nlink: 1 };
 
   lookup(parent: ModelNode, name: string): ModelNode | null {
     return parent.entries.get(name) ?? null;
@@ -27,7 +28,7 @@ export class Model {
     if (parent.entries.has(name)) fail('EEXIST');
     const node = make(kind);
     node.target = target;
-    parent.entries.set(name, node);
+    this.#enter(parent, name, node);
     return node;
   }
 
@@ -53,7 +54,7 @@ export class Model {
     const node = parent.entries.get(name) ?? fail('ENOENT');
     if (node.kind !== 'directory') fail('ENOTDIR');
     if (node.entries.size > 0) fail('ENOTEMPTY');
-    parent.entries.delete(name);
+    this.#leave(parent, name);
     node.nlink = 0;
   }
 
@@ -68,18 +69,21 @@ export class Model {
     if (contains(moved, to)) fail('EINVAL');
     if (mode === 'exchange' && replaced) {
       if (contains(replaced, from)) fail('EINVAL');
-      from.entries.set(oldName, replaced);
-      to.entries.set(newName, moved);
+      this.#leave(from, oldName);
+      this.#leave(to, newName);
+      this.#enter(from, oldName, replaced);
+      this.#enter(to, newName, moved);
       return;
     }
     if (replaced) {
       if (moved.kind === 'directory' && replaced.kind !== 'directory') fail('ENOTDIR');
       if (moved.kind !== 'directory' && replaced.kind === 'directory') fail('EISDIR');
       if (replaced.kind === 'directory' && replaced.entries.size > 0) fail('ENOTEMPTY');
+      this.#leave(to, newName);
       replaced.nlink = replaced.kind === 'directory' ? 0 : replaced.nlink - 1;
     }
-    from.entries.delete(oldName);
-    to.entries.set(newName, moved);
+    this.#leave(from, oldName);
+    this.#enter(to, newName, moved);
   }
 
   write(node: ModelNode, offset: number, bytes: Uint8Array): void {
@@ -98,6 +102,16 @@ export class Model {
     node.data.fill(0, offset, offset + length);
   }
 
+  #enter(parent: ModelNode, name: string, node: ModelNode): void {
+    parent.entries.set(name, node);
+    if (node.kind === 'directory' && parent.nlink > 1) parent.nlink += 1;
+  }
+
+  #leave(parent: ModelNode, name: string): void {
+    if (parent.entries.get(name)?.kind === 'directory' && parent.nlink > 1) parent.nlink -= 1;
+    parent.entries.delete(name);
+  }
+
   #requireDirectory(node: ModelNode): void {
     if (node.kind !== 'directory') fail('ENOTDIR');
     if (node.nlink === 0) fail('ENOENT');
@@ -110,7 +124,7 @@ function make(kind: ModelNode['kind']): ModelNode {
     entries: new Map(),
     data: new Uint8Array(0),
     target: '',
-    nlink: 1,
+    nlink: kind === 'directory' ? 2 : 1,
     mode: kind === 'directory' ? 0o755 : 0o644,
   };
 }

@@ -112,7 +112,7 @@ export class Namespace {
       const regular = directoryIno(place.parent, place.name);
       const ino = (await transaction.inode(regular)) === null ? regular : randomIno();
       const mode = modeDirectory | (permissions & 0o7777) | (parent.mode & setGroupBit);
-      const inode = freshInode(ino, mode, 0, ownerIn(parent, owner));
+      const inode = { ...freshInode(ino, mode, 0, ownerIn(parent, owner)), nlink: 2 };
       await transaction.insertInode(inode);
       return inode;
     });
@@ -172,7 +172,7 @@ export class Namespace {
       if (!(await transaction.isEmptyDirectory(inode.ino))) throw new FileError('ENOTEMPTY', place.name);
       await transaction.removeName(place.parent, place.name);
       await this.#dropName(transaction, inode);
-      await touch(transaction, parent);
+      await touch(transaction, parent, -1);
     });
   }
 
@@ -202,8 +202,11 @@ export class Namespace {
         if (replaced) await this.#dropName(transaction, replaced);
       }
       await transaction.patchInode((await transaction.inode(moved.ino)) ?? moved, { ctime: stamp });
-      await touch(transaction, source);
-      if (target !== source) await touch(transaction, target);
+      const came = isDirectory(moved.mode) ? 1 : 0;
+      const went = replaced && isDirectory(replaced.mode) ? 1 : 0;
+      if (target === source) return touch(transaction, source, mode === 'exchange' ? 0 : -went);
+      await touch(transaction, source, (mode === 'exchange' ? went : 0) - came);
+      return touch(transaction, target, came - went);
     });
   }
 
@@ -250,7 +253,7 @@ export class Namespace {
       if ((await transaction.name(place.parent, place.name)) !== 0) throw new FileError('EEXIST', place.name);
       const inode = await make(transaction, parent);
       await transaction.insertName(place.parent, place.name, inode.ino);
-      await touch(transaction, parent);
+      await touch(transaction, parent, isDirectory(inode.mode) ? 1 : 0);
       return inode;
     });
   }
@@ -288,10 +291,13 @@ async function existing(transaction: Transaction, place: Place): Promise<Inode> 
   return inode;
 }
 
-async function touch(transaction: Transaction, directory: Inode): Promise<void> {
+/** Marks a directory as changed; `more` directories are in it than before. */
+async function touch(transaction: Transaction, directory: Inode, more = 0): Promise<void> {
   const stamp = now();
   const current = (await transaction.inode(directory.ino)) ?? directory;
-  await transaction.patchInode(current, { mtime: stamp, ctime: stamp });
+  // 1 says that whoever made the directory does not count: it stays so.
+  const counted = more !== 0 && current.nlink > 1 ? { nlink: Math.max(2, current.nlink + more) } : {};
+  await transaction.patchInode(current, { mtime: stamp, ctime: stamp, ...counted });
 }
 
 async function requireReplaceable(

@@ -4,8 +4,7 @@
  * finished or closed is removed at a machine's start.
  */
 import type { FileData } from './data.ts';
-import { rootIno } from './ids.ts';
-import { inodeColumns, inodeOfRow, now } from './inode.ts';
+import { type Inode, inodeColumns, inodeOfRow, now } from './inode.ts';
 import { modeDirectory, modeFormat } from './schema.ts';
 import type { Store } from './store.ts';
 
@@ -17,30 +16,52 @@ export async function repairHere(store: Store, data: FileData): Promise<{ relink
   const rows = await store.driver.all(
     `SELECT ${inodeColumns}, coalesce(n.names, 0) AS names FROM fs_inode i ` +
       'LEFT JOIN (SELECT ino, count(*) AS names FROM fs_dentry GROUP BY ino) n ON n.ino = i.ino ' +
-      'WHERE i.nlink <> coalesce(n.names, 0) AND i.nlink > 0 AND i.ino <> ?',
-    rootIno,
+      'WHERE i.nlink <> coalesce(n.names, 0) AND i.nlink > 0 AND (i.mode & ?) <> ?',
+    modeFormat,
+    modeDirectory,
   );
+  const directories = await miscounted(store);
   let removed = 0;
   let relinked = 0;
   await store.transactHere(async (transaction) => {
     for (const row of rows) {
       const inode = inodeOfRow(row);
       const names = Number(row.names);
-      const isDirectory = (inode.mode & modeFormat) === modeDirectory;
       if (names > 0) {
-        await transaction.patchInode(inode, { nlink: isDirectory ? 1 : names });
+        await transaction.patchInode(inode, { nlink: names });
         relinked += 1;
       } else if (store.isOpen(inode.ino)) {
         await transaction.patchInode(inode, { nlink: 0 });
-      } else if (!isDirectory) {
+      } else {
         await transaction.removeInode(inode);
         transaction.afterCommit(() => data.forget(inode.ino));
         removed += 1;
       }
-      // A directory without a name may hold what another replica put into it: it stays, unreachable.
+    }
+    for (const { inode, nlink } of directories) {
+      await transaction.patchInode(inode, { nlink });
+      relinked += 1;
     }
   });
   return { relinked, removed };
+}
+
+/**
+ * Directories that count what they hold, and are wrong. One without a name may hold what another replica put into it: it
+ * stays, unreachable.
+ */
+async function miscounted(store: Store): Promise<{ inode: Inode; nlink: number }[]> {
+  const rows = await store.driver.all(
+    `SELECT ${inodeColumns}, coalesce(n.held, 0) AS held FROM fs_inode i ` +
+      'LEFT JOIN (SELECT d.parent_ino AS ino, count(*) AS held FROM fs_dentry d JOIN fs_inode c ON c.ino = d.ino ' +
+      'WHERE (c.mode & ?) = ? GROUP BY d.parent_ino) n ON n.ino = i.ino ' +
+      'WHERE i.nlink > 1 AND (i.mode & ?) = ? AND i.nlink <> 2 + coalesce(n.held, 0)',
+    modeFormat,
+    modeDirectory,
+    modeFormat,
+    modeDirectory,
+  );
+  return rows.map((row) => ({ inode: inodeOfRow(row), nlink: 2 + Number(row.held) }));
 }
 
 /** Removes uploads that never got their name, and files that were unlinked while open when a machine ended. */

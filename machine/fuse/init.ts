@@ -8,9 +8,9 @@ const ourMinor = 44;
 const oldestMinor = 31;
 const maxWriteBytes = 1024 * 1024;
 
+/** Not atomicTruncate: it empties a running program before the kernel refuses to open that for writing. */
 const wanted =
   initFlags.asyncRead |
-  initFlags.atomicTruncate |
   initFlags.bigWrites |
   initFlags.autoInvalidateData |
   initFlags.readdirplus |

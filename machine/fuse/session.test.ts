@@ -191,13 +191,13 @@ test('node numbers say zone and inode, and no other number is one', () => {
   }
 });
 
-test('INIT asks for what is needed and never for locks, write-back or splice', async () => {
+test('INIT asks for what is needed and never for locks, write-back, splice or truncation by open', async () => {
   const { init } = await serve();
   expect(init.error).toBe(0);
   expect(init.payload.readUInt32LE(0)).toBe(7);
   const flags = init.payload.readUInt32LE(12);
-  for (const bit of [1, 10, 16]) expect(flags & (1 << bit)).toBe(0);
-  for (const bit of [0, 3, 12, 30]) expect((flags >>> bit) & 1).toBe(1);
+  for (const bit of [1, 3, 10, 16]) expect(flags & (1 << bit)).toBe(0);
+  for (const bit of [0, 12, 30]) expect((flags >>> bit) & 1).toBe(1);
   expect(init.payload.readUInt32LE(20)).toBe(1024 * 1024);
   expect(init.payload.readUInt32LE(32)).toBe(1 << 4);
 });

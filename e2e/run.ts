@@ -15,8 +15,9 @@ const root = join(import.meta.dir, '..');
 const bun = process.execPath;
 const zigPython = toolsPython(join(root, 'build/python'));
 const reports = join(root, 'build/reports');
-/** A check, and each file of tests, may take this long; what hangs costs itself and nothing else. */
+/** A check, and each file of tests, may take this long; what hangs costs itself and nothing else. Long suites have longer. */
 const phaseTimeoutMs = 15 * 60_000;
+const longFileTimeoutMs = 2 * 3600_000;
 const perTestTimeoutMs = 120_000;
 
 /** Where tests find the programs that the build made: tests that need one are skipped without it. */
@@ -52,7 +53,8 @@ async function runTestFile(file: string): Promise<Counts> {
   mkdirSync(reports, { recursive: true });
   rmSync(report, { force: true });
   const flags = ['--reporter=junit', `--reporter-outfile=${report}`, `--timeout=${perTestTimeoutMs}`];
-  const good = await succeeds([bun, 'test', ...flags, `./${file}`]);
+  const timeoutMs = file.includes('.long.test.') ? longFileTimeoutMs : phaseTimeoutMs;
+  const good = await succeeds([bun, 'test', ...flags, `./${file}`], timeoutMs);
   if (!(await Bun.file(report).exists())) return crashed(`${file}: no report`);
   const counts = countJunit(await Bun.file(report).text());
   // An error outside every test shows in the exit code alone.

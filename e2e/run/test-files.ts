@@ -7,6 +7,7 @@ export interface TestFiles {
   readonly endToEnd: readonly string[];
 }
 
+const endToEndFolders = ['e2e/posix', 'e2e/escape'];
 const unitFolders = ['gateway', 'machine', 'hermes-run', 'bunfs-assets', 'zig', 'e2e/run', 'e2e/harness', 'e2e/bench'];
 
 function below(root: string, folder: string, pattern: string): string[] {
@@ -16,8 +17,8 @@ function below(root: string, folder: string, pattern: string): string[] {
 }
 
 /**
- * Files named `x.long.test.ts` run only with `long`. The end-to-end files stand directly in e2e/: what lies in
- * e2e/pending/ waits for a part that does not exist yet.
+ * Files named `x.long.test.ts` run only with `long`. The end-to-end files stand directly in e2e/ or in a folder that is listed
+ * here: what lies in e2e/pending/ waits for a part that does not exist yet.
  */
 export function testFiles(
   root: string,
@@ -28,6 +29,9 @@ export function testFiles(
     (chosen.words.length === 0 || chosen.words.some((word) => file.includes(word)));
   return {
     unit: unitFolders.flatMap((folder) => below(root, folder, '**/*.test.ts')).filter(wanted),
-    endToEnd: below(root, 'e2e', '*.test.ts').filter(wanted),
+    endToEnd: [
+      ...below(root, 'e2e', '*.test.ts'),
+      ...endToEndFolders.flatMap((folder) => below(root, folder, '**/*.test.ts')),
+    ].filter(wanted),
   };
 }

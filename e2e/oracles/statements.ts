@@ -164,7 +164,7 @@ export const pipelines: readonly (readonly WireRequest[])[] = [
     execute("INSERT OR IGNORE INTO sessions (id) VALUES ('one')"),
     execute("REPLACE INTO sessions (id, count) VALUES ('two', 9)"),
   ],
-  [execute("SELECT 9007199254740993, 1.0, 1e999, x'00ff', '', NULL, 3 / 2, 3 / 2.0, 7 % 0")],
+  [execute("SELECT 9007199254740993, 1.0, x'00ff', '', NULL, 3 / 2, 3 / 2.0, 7 % 0")],
   // Batches: conditions, transactions, what follows a failure.
   [
     batch('BEGIN', "INSERT INTO sessions (id) VALUES ('in batch')", 'COMMIT'),
@@ -209,6 +209,11 @@ export const knownDifferences: readonly KnownDifference[] = [
     why: 'the JSON of JavaScript has no negative zero',
     versions: ['v2', 'v3'],
     requests: [execute('SELECT -0.0')],
+  },
+  {
+    why: 'sqld says null for infinity; ours writes a number that is read as infinity',
+    versions: ['v2', 'v3'],
+    requests: [execute('SELECT 1e999')],
   },
   {
     why: 'sqld refuses the whole batch for one statement that it cannot parse; the protocol has an error for each step',

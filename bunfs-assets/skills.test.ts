@@ -13,12 +13,13 @@ test('every file of skills/ is exposed, and nothing else is', () => {
   for (const { path, asset } of exposedFiles) expect(asset.endsWith(path), asset).toBe(true);
 });
 
-test('each skill has a front matter whose name is its directory, and a description that Hermes takes', () => {
+test('each skill has a front matter whose name is its directory, and a description that Hermes shows whole', () => {
   for (const { path, asset } of exposedFiles.filter((file) => file.path.endsWith('/SKILL.md'))) {
     const front = /^---\n([\s\S]*?)\n---\n/.exec(readFileSync(asset, 'utf8'))?.[1] ?? '';
     expect(/^name: (.*)$/m.exec(front)?.[1]).toBe(path.split('/').at(-2)!);
     const description = /^description: (.*)$/m.exec(front)?.[1] ?? '';
-    expect(description.length).toBeWithin(40, 1_025);
+    // Of a longer one the model's list shows a part.
+    expect(description.length).toBeWithin(20, 61);
     expect(description).not.toInclude(': ');
   }
 });

@@ -3,7 +3,7 @@
  * gets exactly what it gets from bare hermes-acp given those blocks.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
-import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { BareHermes } from './harness/bare-hermes.ts';
 import { repository } from './harness/executable.ts';
@@ -100,6 +100,8 @@ async function throughBareHermes(lists: readonly Blocks[]): Promise<ModelRequest
   for (const name of ['config.yaml', 'SOUL.md']) {
     copyFileSync(join(repository, 'bunfs-assets', name), join(directory, 'home', name));
   }
+  // What an organization sees of the embedded base.
+  cpSync(join(repository, 'bunfs-assets/skills'), join(directory, 'home/skills'), { recursive: true });
   writeFileSync(join(directory, 'home/.env'), '');
   const from = model.turns.length;
   await using hermes = BareHermes.start({

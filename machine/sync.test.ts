@@ -308,3 +308,33 @@ test('an existing replica opens without the cloud', async () => {
   expect(authority.requests()).toBe(before);
   authority.setReachable(true);
 });
+
+test('what two replicas change of the base merges: copies of one file, deletions, new files beside', async () => {
+  const [one, two] = [await replica(), await replica()];
+  const skill = '/skills/tabular-data/SKILL.md';
+  expect(await read(one, skill)).toBe(await read(two, skill));
+  const remove = async ({ files }: OpenedFiles, path: string) => {
+    const parent = await files.find(path.slice(0, path.lastIndexOf('/')));
+    await files.names.unlink({ parent: parent!.ino, name: path.slice(path.lastIndexOf('/') + 1) });
+  };
+  await write(one, skill, 'as one has it');
+  await write(two, skill, 'as two has it');
+  for (const each of [one, two]) await remove(each, '/skills/files-and-deliverables/SKILL.md');
+  await write(one, '/skills/tabular-data/one.md', 'one');
+  await write(two, '/skills/tabular-data/two.md', 'two');
+  for (const each of [one, two, one]) {
+    each.boundary.begin('conv_a');
+    await each.boundary.firstTouch('conv_a');
+    expect(await each.boundary.end('conv_a')).toEqual({ state: 'clean' });
+  }
+  for (const each of [one, two]) {
+    expect(await read(each, skill)).toBe('as two has it');
+    expect(await read(each, '/skills/tabular-data/one.md')).toBe('one');
+    expect(await read(each, '/skills/tabular-data/two.md')).toBe('two');
+    expect(await read(each, '/skills/files-and-deliverables/SKILL.md')).toBeNull();
+    expect(await read(each, '/skills/tabular-data/scripts/profile_csv.py')).toStartWith('#!');
+  }
+  expect((await authority.sql.execute('SELECT path FROM fs_whiteout')).rows.flat()).toEqual([
+    '/skills/files-and-deliverables/SKILL.md',
+  ]);
+});

@@ -3,8 +3,10 @@
  * shared waits for one plain `pull()`; its end pulls and pushes if something is pending. Otherwise there is no request.
  */
 import type { Database } from '@tursodatabase/sync';
+import { exposedBase } from './agentfs/base.ts';
 import { OrganizationFiles } from './agentfs/files.ts';
 import { Ledger } from './agentfs/ledger.ts';
+import { hasOverlayTables } from './agentfs/overlay.ts';
 import { removeAbandoned, repairHere } from './agentfs/repair.ts';
 import { defaultLimits, type StoreLimits } from './agentfs/store.ts';
 import type { Launch } from './launch.ts';
@@ -300,13 +302,15 @@ export async function openOrganizationFiles(
 ): Promise<OpenedFiles> {
   const log = options.log ?? console.error;
   const { database, driver, engine } = await openReplica(launch.agentfs, launch.replicaDirectory);
-  const hasSchema = () => driver.get("SELECT 1 AS one FROM sqlite_schema WHERE name = 'fs_config'");
+  const hasConfig = () => driver.get("SELECT 1 AS one FROM sqlite_schema WHERE name = 'fs_config'");
+  // A replica that is older than the overlay gets its tables from the cloud, where the gateway has made them.
+  const hasSchema = async () => (await hasConfig()) && (await hasOverlayTables(driver));
   if (!(await hasSchema())) await database.pull();
   if (!(await hasSchema())) {
     await database.close();
     throw new Error('the organization has no AgentFS yet: its cloud database has not been provisioned');
   }
-  const files = await OrganizationFiles.open(driver, options.limits ?? defaultLimits);
+  const files = await OrganizationFiles.open(driver, options.limits ?? defaultLimits, exposedBase);
   const removed = await removeAbandoned(files.store, files.data);
   if (removed > 0) log(`agentfs: removed ${removed} abandoned files`);
   const ledger = new Ledger(files, log);

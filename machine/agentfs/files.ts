@@ -2,6 +2,7 @@
  * The organization's files over one local replica: the store, the contents and the names, and paths for those who need
  * them. What a holder sees of it is a `HolderView`.
  */
+import { type BaseTree, emptyBase } from './base.ts';
 import { FileData } from './data.ts';
 import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
@@ -24,8 +25,12 @@ export class OrganizationFiles {
   }
 
   /** Throws where the database has no AgentFS schema. */
-  static async open(driver: SqlDriver, limits: StoreLimits = defaultLimits): Promise<OrganizationFiles> {
-    return new OrganizationFiles(await Store.open(driver, limits));
+  static async open(
+    driver: SqlDriver,
+    limits: StoreLimits = defaultLimits,
+    base: BaseTree = emptyBase,
+  ): Promise<OrganizationFiles> {
+    return new OrganizationFiles(await Store.open(driver, limits, base));
   }
 
   /** What a path names, without following symbolic links; null when there is no such thing. */

@@ -35,6 +35,16 @@ export function directoryIno(parent: number, name: string): number {
   return Math.max(firstIno, hash('directory', parent, name));
 }
 
+/**
+ * The inode number of what the immutable base has as `name` in `parent`, and of its copy in the delta: two replicas that copy
+ * it up make the same rows. A directory's is that of its place, so that one which the cloud makes there is the same. `life`
+ * counts up when a number is in use already.
+ */
+export function lowerIno(parent: number, name: string, isDirectory: boolean, life: number): number {
+  if (isDirectory && life === 0) return directoryIno(parent, name);
+  return Math.max(firstIno, hash(`base ${life}`, parent, name));
+}
+
 /** The id of the row that says what `name` in `parent` is. */
 export function dentryId(parent: number, name: string): number {
   return Math.max(1, hash('name', parent, name));

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect } from '@tursodatabase/sync';
+import { type BaseTree, emptyBase } from './base.ts';
 import { SqlDriver } from './driver.ts';
 import { OrganizationFiles } from './files.ts';
 import { schemaStatements } from './schema.ts';
@@ -16,12 +17,16 @@ export interface LocalFiles {
 }
 
 /** The files in a directory that stays; an empty file system is made where there is none. */
-export async function openFilesIn(directory: string, limits: Partial<StoreLimits> = {}): Promise<LocalFiles> {
+export async function openFilesIn(
+  directory: string,
+  limits: Partial<StoreLimits> = {},
+  base: BaseTree = emptyBase,
+): Promise<LocalFiles> {
   const path = join(directory, 'organization.db');
   const database = await connect({ path });
   const driver = new SqlDriver(database, path);
   for (const { sql, args } of schemaStatements(1)) await driver.run(sql, ...args);
-  const files = await OrganizationFiles.open(driver, { ...defaultLimits, ...limits });
+  const files = await OrganizationFiles.open(driver, { ...defaultLimits, ...limits }, base);
   return {
     path,
     driver,
@@ -35,9 +40,12 @@ export async function openFilesIn(directory: string, limits: Partial<StoreLimits
   };
 }
 
-export async function openLocalFiles(limits: Partial<StoreLimits> = {}): Promise<LocalFiles> {
+export async function openLocalFiles(
+  limits: Partial<StoreLimits> = {},
+  base: BaseTree = emptyBase,
+): Promise<LocalFiles> {
   const directory = mkdtempSync(join(tmpdir(), 'agentfs-local-'));
-  const local = await openFilesIn(directory, limits);
+  const local = await openFilesIn(directory, limits, base);
   return {
     ...local,
     close: async () => {

@@ -87,10 +87,18 @@ export class Namespace {
           const inode = inodeOfRow(row);
           entries.push({ name: String(row.name), inode: this.#store.cachedInode(inode.ino) ?? inode });
         }
-        if (page.length < listPage) return entries;
+        if (page.length < listPage) return this.#withBase(ino, entries);
         await breathe();
       }
     });
+  }
+
+  /** What only the base has in a directory, too. */
+  #withBase(ino: number, entries: DirectoryEntry[]): DirectoryEntry[] {
+    const lower = this.#store.overlay.children(ino);
+    if (lower.size === 0) return entries;
+    for (const [name, { inode }] of lower) entries.push({ name, inode: this.#store.cachedInode(inode.ino) ?? inode });
+    return entries.sort((a, b) => Buffer.compare(Buffer.from(a.name), Buffer.from(b.name)));
   }
 
   /** Makes a file (regular, FIFO, socket or device). `open` counts it as open in the same step. */
@@ -188,9 +196,11 @@ export class Namespace {
       if (mode === 'exchange' && !replaced) throw new FileError('ENOENT', to.name);
       if (replaced?.ino === moved.ino) return;
       if (from.parent !== to.parent) await requireNotInside(transaction, moved, to.parent);
+      await transaction.copyUpTree(moved.ino);
       const stamp = now();
       if (mode === 'exchange' && replaced) {
         if (from.parent !== to.parent) await requireNotInside(transaction, replaced, from.parent);
+        await transaction.copyUpTree(replaced.ino);
         await transaction.replaceName(from.parent, from.name, replaced.ino);
         await transaction.replaceName(to.parent, to.name, moved.ino);
         await transaction.patchInode(replaced, { ctime: stamp });

@@ -18,7 +18,7 @@ export class ContentRows {
 
   /** The row, if memory has it. */
   remembered(ino: number, index: number): Uint8Array | undefined {
-    return this.#remembered.get(rowKey(ino, index));
+    return this.#store.overlay.chunk(ino, index, this.#store.chunkSize) ?? this.#remembered.get(rowKey(ino, index));
   }
 
   /** The row; shorter than its place when the rest is zeros. For whoever runs exclusively. */
@@ -48,6 +48,7 @@ export class ContentRows {
   }
 
   async write(transaction: Transaction, ino: number, index: number, bytes: Uint8Array): Promise<void> {
+    await transaction.copyUp(ino);
     const { expression, value } = bytesAsSql(bytes);
     await transaction.driver.run(
       `INSERT INTO fs_data (ino, chunk_index, data) VALUES (?, ?, ${expression}) ` +

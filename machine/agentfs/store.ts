@@ -2,10 +2,12 @@
  * The organization's one local replica as a file store sees it: one lock, one transaction an operation, and bounded caches
  * that only a commit changes. The store is the only writer of the replica besides `pull()`, which empties the caches.
  */
+import { type BaseTree, emptyBase } from './base.ts';
 import { BoundedCache } from './bounded-cache.ts';
 import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, inodeColumns, inodeOfRow } from './inode.ts';
+import { Overlay } from './overlay.ts';
 import { defaultChunkSize } from './schema.ts';
 import { Transaction } from './transaction.ts';
 
@@ -41,6 +43,8 @@ export class Store {
   readonly driver: SqlDriver;
   readonly limits: StoreLimits;
   readonly chunkSize: number;
+  /** The immutable layer below, and what the delta leaves of it. */
+  readonly overlay: Overlay;
   #tail: Promise<unknown> = Promise.resolve();
   readonly #inodes: BoundedCache<number, Inode>;
   readonly #names: BoundedCache<string, number>;
@@ -51,24 +55,29 @@ export class Store {
   readonly #opens = new Map<number, number>();
   readonly #incarnations = new BoundedCache<number, number>(100_000);
 
-  private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number) {
+  private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number, overlay: Overlay) {
     this.driver = driver;
     this.limits = limits;
     this.chunkSize = chunkSize;
+    this.overlay = overlay;
     this.#inodes = new BoundedCache(limits.cachedInodes);
     this.#names = new BoundedCache(limits.cachedNames);
     this.#parents = new BoundedCache(limits.cachedNames);
   }
 
   /** Opens the store of a database that has the schema; throws where it has none. */
-  static async open(driver: SqlDriver, limits: StoreLimits = defaultLimits): Promise<Store> {
+  static async open(
+    driver: SqlDriver,
+    limits: StoreLimits = defaultLimits,
+    base: BaseTree = emptyBase,
+  ): Promise<Store> {
     await driver.start();
     const row = await driver.get("SELECT value FROM fs_config WHERE key = 'chunk_size'");
     const chunkSize = row ? Number(row.value) : defaultChunkSize;
     if (!Number.isInteger(chunkSize) || chunkSize < 512 || chunkSize > 1024 ** 2) {
       throw new Error(`AgentFS: fs_config says chunk_size ${row?.value}, which is none`);
     }
-    return new Store(driver, limits, chunkSize);
+    return new Store(driver, limits, chunkSize, await Overlay.open(base, driver));
   }
 
   /** Runs alone: nothing else of the store runs meanwhile. Also for `pull()`, which fails inside a transaction. */
@@ -110,18 +119,20 @@ export class Store {
       });
       throw asFileError(error);
     }
+    // Before the caches: they know the delta alone.
+    if (transaction.changesBasePlaces) await this.overlay.attachHere();
     transaction.applyTo({ inodes: this.#inodes, names: this.#names, parents: this.#parents, ahead: this.#ahead });
     return result;
   }
 
   /** The inode as of the last operation, if memory has it; undefined says nothing about its existence. */
   cachedInode(ino: number): Inode | undefined {
-    return this.#ahead.get(ino) ?? this.#inodes.get(ino);
+    return this.#ahead.get(ino) ?? this.#inodes.get(ino) ?? this.overlay.node(ino)?.inode;
   }
 
   /** What a name is, if memory knows: 0 means that there is no such name. */
   cachedName(parent: number, name: string): number | undefined {
-    return this.#names.get(nameKey(parent, name));
+    return this.overlay.lookup(parent, name)?.inode.ino ?? this.#names.get(nameKey(parent, name));
   }
 
   /** The inode, or null. For whoever runs exclusively. */
@@ -148,7 +159,7 @@ export class Store {
 
   /** The directory that holds a directory, or 0. For whoever runs exclusively. */
   async parentHere(ino: number): Promise<number> {
-    const cached = this.#parents.get(ino);
+    const cached = this.#parents.get(ino) ?? this.overlay.node(ino)?.parent;
     if (cached !== undefined) return cached;
     // The schema has no index for this; the cache spares nearly every such look through the table.
     const row = await this.driver.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
@@ -200,6 +211,7 @@ export class Store {
     this.#names.clear();
     this.#parents.clear();
     await this.driver.forget();
+    await this.overlay.attachHere();
   }
 }
 

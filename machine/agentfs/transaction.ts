@@ -2,11 +2,14 @@
  * What one operation changes. Rows are written at once, inside the database's transaction; the store's caches learn of it
  * only when that is committed.
  */
+import type { BaseEntry } from './base.ts';
 import type { BoundedCache } from './bounded-cache.ts';
 import { breathe } from './breathe.ts';
+import { bytesAsSql } from './driver.ts';
 import { FileError } from './errors.ts';
 import { dentryId } from './ids.ts';
-import { type Inode, type InodePatch, patchAsSql } from './inode.ts';
+import { type Inode, type InodePatch, now, patchAsSql } from './inode.ts';
+import type { LowerNode } from './overlay.ts';
 import { isDirectory, isRegular, isSymlink } from './schema.ts';
 import { nameKey, type Store } from './store.ts';
 
@@ -16,6 +19,8 @@ export class Transaction {
   readonly #names = new Map<string, number>();
   readonly #parents = new Map<number, number>();
   readonly #afterCommit: (() => void)[] = [];
+  readonly #copiedUp = new Set<number>();
+  #changesBasePlaces = false;
 
   constructor(store: Store) {
     this.#store = store;
@@ -23,6 +28,11 @@ export class Transaction {
 
   get driver() {
     return this.#store.driver;
+  }
+
+  /** Whether the delta has now, or has no longer, something where the base has something too. */
+  get changesBasePlaces(): boolean {
+    return this.#changesBasePlaces;
   }
 
   async inode(ino: number): Promise<Inode | null> {
@@ -66,6 +76,7 @@ export class Transaction {
 
   /** Changes columns of one row. A file that is ahead of its row keeps its own size and times in memory. */
   async patchInode(inode: Inode, patch: InodePatch): Promise<Inode> {
+    await this.copyUp(inode.ino);
     const { assignments, values } = patchAsSql(patch);
     await this.driver.run(`UPDATE fs_inode SET ${assignments} WHERE ino = ?`, ...values, inode.ino);
     const patched = { ...inode, ...patch };
@@ -75,6 +86,10 @@ export class Transaction {
 
   /** Deletes a file's or directory's rows. */
   async removeInode(inode: Inode): Promise<void> {
+    if (this.#lower(inode.ino)) {
+      this.#inodes.set(inode.ino, null);
+      return;
+    }
     if (isRegular(inode.mode)) await this.removeData(inode, 0);
     if (isSymlink(inode.mode)) await this.driver.run('DELETE FROM fs_symlink WHERE ino = ?', inode.ino);
     await this.driver.run('DELETE FROM fs_inode WHERE ino = ?', inode.ino);
@@ -83,6 +98,7 @@ export class Transaction {
 
   /** Deletes a file's rows of contents from chunk `first` on. */
   async removeData(inode: Inode, first: number): Promise<void> {
+    await this.copyUp(inode.ino);
     const step = 64;
     const end = Math.ceil(inode.size / this.#store.chunkSize);
     for (let from = first; from + step < end; from += step) {
@@ -94,6 +110,13 @@ export class Transaction {
   }
 
   async insertName(parent: number, name: string, ino: number): Promise<void> {
+    await this.copyUp(parent);
+    const base = this.#store.overlay.baseAt(parent, name);
+    if (base) await this.#cover(base);
+    await this.#insertDentry(parent, name, ino);
+  }
+
+  async #insertDentry(parent: number, name: string, ino: number): Promise<void> {
     await this.driver.run(
       'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)',
       dentryId(parent, name),
@@ -107,11 +130,17 @@ export class Transaction {
 
   async removeName(parent: number, name: string): Promise<void> {
     await this.driver.run('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
+    const base = this.#store.overlay.baseAt(parent, name);
+    if (base) await this.#whiteOut(base);
     this.#names.set(nameKey(parent, name), 0);
   }
 
   /** Points an existing name elsewhere. */
   async replaceName(parent: number, name: string, ino: number): Promise<void> {
+    const lower = this.#store.overlay.lookup(parent, name);
+    if (lower && this.#lower(lower.inode.ino)) return this.insertName(parent, name, ino);
+    const base = this.#store.overlay.baseAt(parent, name);
+    if (base) await this.#cover(base);
     await this.driver.run('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
@@ -123,7 +152,57 @@ export class Transaction {
   }
 
   async isEmptyDirectory(ino: number): Promise<boolean> {
+    if (this.#store.overlay.children(ino).size > 0) return false;
     return (await this.driver.get('SELECT 1 AS one FROM fs_dentry WHERE parent_ino = ? LIMIT 1', ino)) === undefined;
+  }
+
+  /** Gives the delta its own copy of what only the base has, with the directories above it; nothing for what is in the delta. */
+  async copyUp(ino: number): Promise<void> {
+    const node = this.#lower(ino);
+    if (!node) return;
+    const { entry, inode, parent } = node;
+    this.#copiedUp.add(ino);
+    this.#changesBasePlaces = true;
+    await this.copyUp(parent);
+    await this.insertInode(inode);
+    const { chunkSize } = this.#store;
+    for (let at = 0; at < entry.bytes.length; at += chunkSize) {
+      const { expression, value } = bytesAsSql(entry.bytes.subarray(at, at + chunkSize));
+      const sql = `INSERT INTO fs_data (ino, chunk_index, data) VALUES (?, ?, ${expression})`;
+      await this.driver.run(sql, ino, at / chunkSize, value);
+    }
+    await this.driver.run('INSERT OR REPLACE INTO fs_origin (delta_ino, base_ino) VALUES (?, ?)', ino, ino);
+    // A name that is being removed stays removed.
+    if ((await this.name(parent, entry.name)) === ino) await this.#insertDentry(parent, entry.name, ino);
+  }
+
+  /** The same for a directory and everything in it: what is moved away takes its contents along. */
+  async copyUpTree(ino: number): Promise<void> {
+    await this.copyUp(ino);
+    for (const { inode } of this.#store.overlay.children(ino).values()) await this.copyUpTree(inode.ino);
+  }
+
+  /** What only the base has, as long as this transaction has not copied it up. */
+  #lower(ino: number): LowerNode | undefined {
+    return this.#copiedUp.has(ino) ? undefined : this.#store.overlay.node(ino);
+  }
+
+  async #whiteOut({ path }: BaseEntry): Promise<void> {
+    this.#changesBasePlaces = true;
+    await this.driver.run(
+      'INSERT INTO fs_whiteout (path, parent_path, created_at) VALUES (?, ?, ?) ' +
+        'ON CONFLICT(path) DO UPDATE SET created_at = excluded.created_at',
+      path,
+      path.slice(0, path.lastIndexOf('/')) || '/',
+      now().seconds,
+    );
+  }
+
+  /** Something new comes where the base has something: that is hidden by a name now, and what was in it by whiteouts. */
+  async #cover({ path, children }: BaseEntry): Promise<void> {
+    this.#changesBasePlaces = true;
+    await this.driver.run('DELETE FROM fs_whiteout WHERE path = ?', path);
+    for (const child of children.values()) await this.#whiteOut(child);
   }
 
   afterCommit(change: () => void): void {

@@ -66,7 +66,8 @@ export class MountContext {
   }
 
   /** Seconds that the kernel may remember name and attributes of a node. */
-  memorySeconds(zone: Zone): number {
+  memorySeconds(zone: Zone, ino: number): number {
+    if (this.isOnlyInBase(zone, ino)) return this.kernel.forgetsAtOnce ? longSeconds : 0;
     // Root and home are walked through by everything, are everybody's to look at, and change in nothing but times.
     return zone === 'root' || zone === 'home' ? longSeconds : this.absenceSeconds(zone);
   }
@@ -75,7 +76,7 @@ export class MountContext {
     return {
       node: numberOfNode(zone, inode.ino),
       generation: this.files.store.incarnation(inode.ino),
-      seconds: this.memorySeconds(zone),
+      seconds: this.memorySeconds(zone, inode.ino),
       inode,
       owner: this.ownerOf(inode),
     };
@@ -89,7 +90,7 @@ export class MountContext {
 
   attributesReply(request: Request, zone: Zone, inode: Inode): Uint8Array {
     const { bytes, view } = replyFor(request.header.unique, 104);
-    writeU64(view, replyHeaderBytes, this.memorySeconds(zone));
+    writeU64(view, replyHeaderBytes, this.memorySeconds(zone, inode.ino));
     // The mount's root is no inode of the organization's to show.
     const shown = zone === 'root' ? { ...inode, mode: 0o040555 } : inode;
     writeAttributes(view, replyHeaderBytes + 16, shown, this.ownerOf(inode));
@@ -106,8 +107,19 @@ export class MountContext {
     return [...numbers.values()];
   }
 
-  /** How a file of a zone is opened: private contents never stay in the kernel. */
-  openReplyFlags(zone: Zone): number {
+  /**
+   * What only the base has is the same for every mount and nobody's secret: kernels keep it until the session tells them that
+   * it was copied up or deleted.
+   */
+  isOnlyInBase(zone: Zone, ino: number): boolean {
+    const { store } = this.files;
+    // What was written and is not committed yet is ahead of the base.
+    return zone === 'skills' && store.cachedInode(ino) === (store.overlay.node(ino)?.inode ?? null);
+  }
+
+  /** How a file is opened: private contents never stay in the kernel. */
+  openReplyFlags({ zone, ino }: ViewNode): number {
+    if (this.isOnlyInBase(zone, ino)) return openFlags.keepCache;
     const rules = zoneRules[zone];
     if (rules.cached) return openFlags.keepCache;
     if (!rules.onlyHermes) return 0;

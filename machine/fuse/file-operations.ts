@@ -60,7 +60,7 @@ function writeOpened(context: MountContext, view: DataView, at: number, node: Vi
   const rules = zoneRules[node.zone];
   const appends = (flags & appendFlag) !== 0 && rules.shared && !rules.cached;
   writeU64(view, at, context.handles.add({ kind: 'file', node, appends }));
-  view.setUint32(at + 8, context.openReplyFlags(node.zone), true);
+  view.setUint32(at + 8, context.openReplyFlags(node), true);
 }
 
 export const read: Operation = (context, request) => {

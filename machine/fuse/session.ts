@@ -9,6 +9,7 @@ import { type Answer, decodeLookup, MountContext } from './context.ts';
 import { opensToWrite } from './file-operations.ts';
 import { FrameDecoder } from './frames.ts';
 import type { Gate, Question } from './gate.ts';
+import { type NodeNumber, numberOfNode } from './nodes.ts';
 import { operations, touchesNothing } from './operations.ts';
 import { errorReply, notification, notifyCodes, opcodes, Request, replyHeaderBytes } from './wire.ts';
 
@@ -63,7 +64,12 @@ export class FuseSession {
     this.#boundary = options.boundary;
     this.#stream = options.stream;
     this.#log = options.log ?? ((text) => console.error(text));
-    this.#leave = this.#boundary.onStale((why) => this.forgetCaches(why));
+    const { overlay } = this.#context.files.store;
+    const leaves = [
+      this.#boundary.onStale((why) => this.forgetCaches(why)),
+      overlay.onChange((inos) => this.#forgetBase(inos)),
+    ];
+    this.#leave = () => leaves.forEach((leave) => void leave());
     this.#stream.onData((bytes) => this.#receive(bytes));
     this.#stream.onClose(() => void this.#finish());
   }
@@ -76,14 +82,23 @@ export class FuseSession {
     if (this.#closed || !this.#context.kernel.forgetsAtOnce) return;
     this.#send(notification(notifyCodes.incrementEpoch, 0).bytes);
     if (why === 'begun') return;
-    // Attributes of what is open are asked for by no name. A negative offset: no page is waited for.
-    for (const number of this.#context.openNodes(maxInvalidations)) {
-      const { bytes, view } = notification(notifyCodes.invalidateInode, 24);
-      view.setUint32(replyHeaderBytes, number.low, true);
-      view.setUint32(replyHeaderBytes + 4, number.high, true);
-      view.setBigInt64(replyHeaderBytes + 8, -1n, true);
-      this.#send(bytes);
-    }
+    for (const number of this.#context.openNodes(maxInvalidations)) this.#invalidate(number);
+  }
+
+  /** The same for what the base alone has no longer. */
+  #forgetBase(inos: readonly number[]): void {
+    if (this.#closed || !this.#context.kernel.forgetsAtOnce) return;
+    this.#send(notification(notifyCodes.incrementEpoch, 0).bytes);
+    for (const ino of inos.slice(0, maxInvalidations)) this.#invalidate(numberOfNode('skills', ino));
+  }
+
+  /** Attributes of what is open are asked for by no name. A negative offset: no page is waited for. */
+  #invalidate(number: NodeNumber): void {
+    const { bytes, view } = notification(notifyCodes.invalidateInode, 24);
+    view.setUint32(replyHeaderBytes, number.low, true);
+    view.setUint32(replyHeaderBytes + 4, number.high, true);
+    view.setBigInt64(replyHeaderBytes + 8, -1n, true);
+    this.#send(bytes);
   }
 
   /** Ends the mount's service; resolves when nothing of it is open. */

@@ -50,7 +50,7 @@ export class FileData {
   /** Writes all of `bytes` at `offset`, or at the end when `offset` is 'end'. EFBIG and ENOSPC write nothing. */
   write(ino: number, offset: number | 'end', bytes: Uint8Array): Promise<void> {
     return this.#store.exclusive(async () => {
-      const inode = await this.#regularHere(ino);
+      const inode = await this.#ownHere(ino);
       const start = offset === 'end' ? inode.size : offset;
       const end = start + bytes.length;
       if (end > this.#store.limits.largestFile) throw new FileError('EFBIG', `${end} bytes`);
@@ -76,7 +76,7 @@ export class FileData {
   /** Makes the file `size` bytes long; what is added reads as zeros. */
   truncate(ino: number, size: number): Promise<Inode> {
     return this.#store.exclusive(async () => {
-      const inode = await this.#regularHere(ino);
+      const inode = await this.#ownHere(ino);
       if (size > this.#store.limits.largestFile) throw new FileError('EFBIG', `${size} bytes`);
       return this.#store.transactHere((transaction) => this.#truncateHere(transaction, inode, size));
     });
@@ -85,7 +85,7 @@ export class FileData {
   /** Makes a range read as zeros, within the file's size. */
   punch(ino: number, offset: number, length: number): Promise<void> {
     return this.#store.exclusive(async () => {
-      const inode = await this.#regularHere(ino);
+      const inode = await this.#ownHere(ino);
       const end = Math.min(inode.size, offset + length);
       if (offset >= end) return;
       if (this.#unwritten.has(ino)) await this.#commitHere(ino);
@@ -164,6 +164,14 @@ export class FileData {
     if (isDirectory(inode.mode)) throw new FileError('EISDIR', `${ino} is a directory`);
     if (!isRegular(inode.mode)) throw new FileError('EINVAL', `${ino} is no regular file`);
     return inode;
+  }
+
+  /** The same to change it: what only the base has is copied up first. */
+  async #ownHere(ino: number): Promise<Inode> {
+    const inode = await this.#regularHere(ino);
+    if (!this.#store.overlay.node(ino)) return inode;
+    await this.#store.transactHere((transaction) => transaction.copyUp(ino));
+    return this.#regularHere(ino);
   }
 
   /** Where bytes `start`…`end` of a file lie: `from`…`to` within chunk `index`, at `at` within the range. */

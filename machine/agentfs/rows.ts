@@ -48,7 +48,6 @@ export class ContentRows {
   }
 
   async write(transaction: Transaction, ino: number, index: number, bytes: Uint8Array): Promise<void> {
-    await transaction.copyUp(ino);
     const { expression, value } = bytesAsSql(bytes);
     await transaction.driver.run(
       `INSERT INTO fs_data (ino, chunk_index, data) VALUES (?, ?, ${expression}) ` +

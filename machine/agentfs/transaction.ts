@@ -2,13 +2,12 @@
  * What one operation changes. Rows are written at once, inside the database's transaction; the store's caches learn of it
  * only when that is committed.
  */
-import type { BaseEntry } from './base.ts';
 import type { BoundedCache } from './bounded-cache.ts';
 import { breathe } from './breathe.ts';
-import { bytesAsSql } from './driver.ts';
 import { FileError } from './errors.ts';
 import { dentryId } from './ids.ts';
-import { type Inode, type InodePatch, now, patchAsSql } from './inode.ts';
+import { type Inode, type InodePatch, patchAsSql } from './inode.ts';
+import { copyRows, coverRows, type Statement, whiteoutRow } from './layer-rows.ts';
 import type { LowerNode } from './overlay.ts';
 import { isDirectory, isRegular, isSymlink } from './schema.ts';
 import { nameKey, type Store } from './store.ts';
@@ -98,7 +97,6 @@ export class Transaction {
 
   /** Deletes a file's rows of contents from chunk `first` on. */
   async removeData(inode: Inode, first: number): Promise<void> {
-    await this.copyUp(inode.ino);
     const step = 64;
     const end = Math.ceil(inode.size / this.#store.chunkSize);
     for (let from = first; from + step < end; from += step) {
@@ -112,7 +110,7 @@ export class Transaction {
   async insertName(parent: number, name: string, ino: number): Promise<void> {
     await this.copyUp(parent);
     const base = this.#store.overlay.baseAt(parent, name);
-    if (base) await this.#cover(base);
+    if (base) await this.#layerRows(coverRows(base));
     await this.#insertDentry(parent, name, ino);
   }
 
@@ -131,7 +129,7 @@ export class Transaction {
   async removeName(parent: number, name: string): Promise<void> {
     await this.driver.run('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
     const base = this.#store.overlay.baseAt(parent, name);
-    if (base) await this.#whiteOut(base);
+    if (base) await this.#layerRows([whiteoutRow(base)]);
     this.#names.set(nameKey(parent, name), 0);
   }
 
@@ -140,7 +138,7 @@ export class Transaction {
     const lower = this.#store.overlay.lookup(parent, name);
     if (lower && this.#lower(lower.inode.ino)) return this.insertName(parent, name, ino);
     const base = this.#store.overlay.baseAt(parent, name);
-    if (base) await this.#cover(base);
+    if (base) await this.#layerRows(coverRows(base));
     await this.driver.run('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
@@ -162,16 +160,9 @@ export class Transaction {
     if (!node) return;
     const { entry, inode, parent } = node;
     this.#copiedUp.add(ino);
-    this.#changesBasePlaces = true;
     await this.copyUp(parent);
     await this.insertInode(inode);
-    const { chunkSize } = this.#store;
-    for (let at = 0; at < entry.bytes.length; at += chunkSize) {
-      const { expression, value } = bytesAsSql(entry.bytes.subarray(at, at + chunkSize));
-      const sql = `INSERT INTO fs_data (ino, chunk_index, data) VALUES (?, ?, ${expression})`;
-      await this.driver.run(sql, ino, at / chunkSize, value);
-    }
-    await this.driver.run('INSERT OR REPLACE INTO fs_origin (delta_ino, base_ino) VALUES (?, ?)', ino, ino);
+    await this.#layerRows(copyRows(node, this.#store.chunkSize));
     // A name that is being removed stays removed.
     if ((await this.name(parent, entry.name)) === ino) await this.#insertDentry(parent, entry.name, ino);
   }
@@ -187,22 +178,9 @@ export class Transaction {
     return this.#copiedUp.has(ino) ? undefined : this.#store.overlay.node(ino);
   }
 
-  async #whiteOut({ path }: BaseEntry): Promise<void> {
+  async #layerRows(rows: readonly Statement[]): Promise<void> {
     this.#changesBasePlaces = true;
-    await this.driver.run(
-      'INSERT INTO fs_whiteout (path, parent_path, created_at) VALUES (?, ?, ?) ' +
-        'ON CONFLICT(path) DO UPDATE SET created_at = excluded.created_at',
-      path,
-      path.slice(0, path.lastIndexOf('/')) || '/',
-      now().seconds,
-    );
-  }
-
-  /** Something new comes where the base has something: that is hidden by a name now, and what was in it by whiteouts. */
-  async #cover({ path, children }: BaseEntry): Promise<void> {
-    this.#changesBasePlaces = true;
-    await this.driver.run('DELETE FROM fs_whiteout WHERE path = ?', path);
-    for (const child of children.values()) await this.#whiteOut(child);
+    for (const { sql, args } of rows) await this.driver.run(sql, ...args);
   }
 
   afterCommit(change: () => void): void {

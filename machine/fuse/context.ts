@@ -112,9 +112,7 @@ export class MountContext {
    * it was copied up or deleted.
    */
   isOnlyInBase(zone: Zone, ino: number): boolean {
-    const { store } = this.files;
-    // What was written and is not committed yet is ahead of the base.
-    return zone === 'skills' && store.cachedInode(ino) === (store.overlay.node(ino)?.inode ?? null);
+    return zone === 'skills' && this.files.store.overlay.node(ino) !== undefined;
   }
 
   /** How a file is opened: private contents never stay in the kernel. */

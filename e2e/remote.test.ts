@@ -3,9 +3,10 @@
  * URLs. The authority here is the embedded one behind TCP, which speaks the same protocols.
  */
 import { expect, test } from 'bun:test';
-import { existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { installedPostgres, realDatabase } from '../gateway/governance/databases.fixture.ts';
+import { Cloud } from './harness/cloud.ts';
 import { builtExecutable, plainEnvironment } from './harness/executable.ts';
 import { Gateway } from './harness/gateway.ts';
 import { Api } from './harness/http.ts';
@@ -16,62 +17,17 @@ const bin = installedPostgres();
 if (bin === null)
   console.error('SKIPPED: no installed Postgres (apt install postgresql); remote databases are not tested');
 
-const tokens = { agentfs: 'a'.repeat(32), sessiondb: 's'.repeat(32) };
-
-/** The authority as a stranger's service on TCP: `http://127.0.0.1:PORT/agentfs` and `/sessiondb`. */
-async function cloud(directory: string) {
-  mkdirSync(join(directory, 'authority'));
-  const socket = join(directory, 'authority.sock');
-  const child = Bun.spawn(
-    [builtExecutable(), 'authority', '--data', join(directory, 'authority'), '--socket', socket],
-    { env: plainEnvironment(), stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
-  );
-  child.stdin.write(`${JSON.stringify({ tokens })}\n`);
-  await child.stdin.flush();
-  const reader = child.stdout.getReader();
-  await reader.read();
-  const paths = new Set<string>();
-  const server = Bun.serve({
-    hostname: '127.0.0.1',
-    port: 0,
-    idleTimeout: 120,
-    async fetch(request) {
-      const { pathname } = new URL(request.url);
-      paths.add(pathname.split('/')[1]!);
-      const init = {
-        method: request.method,
-        headers: request.headers,
-        body: await request.arrayBuffer(),
-        unix: socket,
-      };
-      return fetch(`http://localhost${pathname}`, init);
-    },
-  });
-  return {
-    url: `http://127.0.0.1:${server.port}`,
-    paths,
-    async stop() {
-      await server.stop(true);
-      child.stdin.end();
-      await child.exited;
-    },
-  };
-}
-
 test.skipIf(bin === null)(
   'a real Postgres and remote authorities carry a conversation over a restart on another data directory',
   async () => {
     const directory = scratchDirectory('remote');
     const database = await realDatabase(bin!);
-    const authority = await cloud(directory);
+    const cloud = await Cloud.start(directory);
     await using model = ScriptedModel.start();
     model.on('teal', say('Noted.')).on('again', say('As before.'));
     const environment = {
       DATABASE_URL: database.address.kind === 'url' ? database.address.url : '',
-      AGENTFS_URL: `${authority.url}/agentfs`,
-      AGENTFS_TOKEN: tokens.agentfs,
-      SESSIONDB_URL: `${authority.url}/sessiondb`,
-      SESSIONDB_TOKEN: tokens.sessiondb,
+      ...cloud.environment,
       EDGE_MODEL_URL: model.url,
       EDGE_MODEL: 'scripted',
     };
@@ -99,7 +55,7 @@ test.skipIf(bin === null)(
         const commands = gateway.tree().map(({ argv }) => argv.join(' '));
         expect(commands.filter((command) => / (postgres|authority) --/.test(command))).toEqual([]);
       }
-      expect(authority.paths).toEqual(new Set(['agentfs', 'sessiondb']));
+      expect(new Set(cloud.requests.all.map(({ database }) => database))).toEqual(new Set(['agentfs', 'sessiondb']));
 
       await using gateway = await Gateway.start({
         command: 'serve',
@@ -111,7 +67,7 @@ test.skipIf(bin === null)(
       const request = await model.waitForTurn('again');
       expect(JSON.stringify(request.body.messages)).toContain('I like teal');
     } finally {
-      await authority.stop();
+      await cloud.stop();
       await database.stop();
       removeScratch(directory);
     }

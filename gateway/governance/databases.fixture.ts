@@ -41,7 +41,10 @@ export function installedPostgres(): string | null {
 }
 
 /** A throw-away server on a unix socket; run as the user `postgres` when this process is root, which Postgres refuses. */
-export async function realDatabase(bin: string): Promise<TestDatabase> {
+export async function realDatabase(
+  bin: string,
+  options: { readonly settings?: readonly string[]; readonly onLog?: (text: string) => void } = {},
+): Promise<TestDatabase> {
   const directory = mkdtempSync(join(tmpdir(), 'egw-realpg-'));
   const asUser = process.getuid?.() === 0 ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--clear-groups'] : [];
   if (asUser.length > 0) {
@@ -53,15 +56,24 @@ export async function realDatabase(bin: string): Promise<TestDatabase> {
     cwd: directory,
   });
   if (made.exitCode !== 0) throw new Error(`initdb: ${made.stderr.toString()}`);
-  const server = Bun.spawn([...asUser, join(bin, 'postgres'), '-D', data, '-k', directory, '-c', 'listen_addresses='], {
+  const settings = ['listen_addresses=', ...(options.settings ?? [])].flatMap((setting) => ['-c', setting]);
+  const server = Bun.spawn([...asUser, join(bin, 'postgres'), '-D', data, '-k', directory, ...settings], {
     cwd: directory,
     stdin: 'ignore',
     stdout: 'ignore',
     stderr: 'pipe',
   });
-  for await (const bytes of server.stderr) {
-    if (new TextDecoder().decode(bytes).includes('ready to accept connections')) break;
-  }
+  const ready = Promise.withResolvers<void>();
+  void (async () => {
+    const decoder = new TextDecoder();
+    for await (const bytes of server.stderr) {
+      const text = decoder.decode(bytes, { stream: true });
+      options.onLog?.(text);
+      if (text.includes('ready to accept connections')) ready.resolve();
+    }
+    ready.reject(new Error('postgres ended before it was ready'));
+  })();
+  await ready.promise;
   return {
     address: { kind: 'url', url: `postgres://postgres@localhost/postgres?host=${encodeURIComponent(directory)}` },
     async stop() {

@@ -49,8 +49,7 @@ const commands: Readonly<Record<string, Command>> = {
     run: async (argv) => (await import('./gateway/governance/postgres-process.ts')).runPostgres(argv),
   },
   authority: {
-    summary: 'the embedded cloud authority',
-    internal: true,
+    summary: 'the cloud databases as a service of their own, and their online backup',
     run: async (argv) => (await import('./gateway/authority/main.ts')).runAuthority(argv),
   },
   machine: {
@@ -63,7 +62,7 @@ const commands: Readonly<Record<string, Command>> = {
 function usage(): string {
   const lines = Object.entries(commands)
     .filter(([, command]) => command.internal !== true)
-    .map(([name, command]) => `  ${name.padEnd(8)} ${command.summary}`);
+    .map(([name, command]) => `  ${name.padEnd(9)} ${command.summary}`);
   return ['usage: edge-gateway <command> [options]', '', ...lines, '', 'Settings: edge-gateway config'].join('\n');
 }
 

@@ -1,7 +1,8 @@
 /** `bun run bench [NAME …] [--json]`: measures the built executable beside its peers in the same run. */
+import { benchFiles } from './files.ts';
 import { benchTurn } from './turn.ts';
 
-const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = { turn: benchTurn };
+const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = { files: benchFiles, turn: benchTurn };
 
 const words = process.argv.slice(2);
 const names = words.filter((word) => !word.startsWith('--'));

@@ -31,7 +31,7 @@ export class EngineTurns {
   #beforeReturn: () => Promise<void> = async () => undefined;
   #asideUntil = 0;
 
-  /** Runs `work` of the engine alone; `beforeReturn` runs each time it comes back from the network. */
+  /** Runs `work` of the engine alone; `beforeReturn` runs before it, and each time it comes back from the network. */
   async run<Result>(
     acquire: () => Promise<() => void>,
     beforeReturn: () => Promise<void>,
@@ -42,6 +42,7 @@ export class EngineTurns {
     this.#asideUntil = performance.now() + asideMs;
     this.#release = await acquire();
     try {
+      await beforeReturn();
       return await work();
     } finally {
       this.#release?.();

@@ -156,6 +156,7 @@ export class WorkBoundary {
       await this.#files.store.forget();
       await this.#database.close();
     });
+    await this.#files.close();
     return state;
   }
 
@@ -170,13 +171,20 @@ export class WorkBoundary {
 
   async #exchange(scope: Scope): Promise<SyncState> {
     const { store, data } = this.#files;
-    const isPending = await store.exclusive(async () => {
-      await data.commitAllHere();
-      await this.#ledger.commitHere();
-      await store.driver.sync();
-      return this.#pendingHere(scope);
-    });
+    await data.settle();
+    await store.exclusive(() => this.#ledger.commitHere());
+    await store.sync();
+    const isPending = await store.exclusive(() => this.#pendingHere(scope));
     if (!isPending) return { state: 'clean' };
+    await data.undisturbed(() => this.#pullAndPush());
+    return store.exclusive(async () => {
+      await store.commitHere();
+      if ((await this.#database.stats()).mainWalSize > checkpointBytes) await this.#database.checkpoint();
+      return (await this.#pendingHere(scope)) ? { state: 'pending' } : { state: 'clean' };
+    });
+  }
+
+  async #pullAndPush(): Promise<void> {
     try {
       if (await this.#pullNow()) await this.#repair();
       await this.#alone(() => this.#database.push());
@@ -184,10 +192,6 @@ export class WorkBoundary {
       if (!/UNIQUE|constraint/i.test(String(error))) throw error;
       await this.#recover(error);
     }
-    return store.exclusive(async () => {
-      if ((await this.#database.stats()).mainWalSize > checkpointBytes) await this.#database.checkpoint();
-      return (await this.#pendingHere(scope)) ? { state: 'pending' } : { state: 'clean' };
-    });
   }
 
   /**

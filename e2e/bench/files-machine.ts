@@ -12,8 +12,9 @@ import { formatManifest } from '../../machine/holders/manifest.ts';
 import { createStartHolder } from '../../machine/holders/start.ts';
 import { HostUids } from '../../machine/holders/uids.ts';
 import { openOrganizationFiles } from '../../machine/sync.ts';
-import { linesOf } from '../harness/lines.ts';
 import { repository } from '../harness/executable.ts';
+import { linesOf } from '../harness/lines.ts';
+import { descendants } from '../harness/processes.ts';
 import { type MachineOrder, type MachineStart, orderSchema, startSchema } from './files-protocol.ts';
 import { orderLine, workDirectory } from './worker.ts';
 
@@ -121,10 +122,18 @@ function outputOf(holder: Holder): ReadableStream<Uint8Array> {
   });
 }
 
-/** MB that this process has, and had at most, and its processor time. */
-function memory(): { rssMb: number; peakMb: number; cpuMs: number } {
+/** MB that this process has, and had at most; processor time of it and of the relays. */
+function memory(): { rssMb: number; peakMb: number; cpuMs: number; relayMs: number } {
   const status = readFileSync('/proc/self/status', 'latin1');
   const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) / 1024;
   const { user, system } = process.cpuUsage();
-  return { rssMb: field('VmRSS'), peakMb: field('VmHWM'), cpuMs: (user + system) / 1000 };
+  return { rssMb: field('VmRSS'), peakMb: field('VmHWM'), cpuMs: (user + system) / 1000, relayMs: relayMs() };
+}
+
+function relayMs(): number {
+  const stats = descendants(process.pid).map(({ pid }) => readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  const relays = stats.filter((stat) => stat.includes('(edge-relay)'));
+  const ticks = relays.map((stat) => stat.slice(stat.lastIndexOf(')') + 2).split(' '));
+  // A tick is 10 ms on every Linux that we run on.
+  return ticks.reduce((sum, fields) => sum + 10 * (Number(fields[11]) + Number(fields[12])), 0);
 }

@@ -27,4 +27,4 @@ export const answerSchema = v.union([
   v.object({ id: v.number(), failure: v.string() }),
 ]);
 
-export const memorySchema = v.object({ rssMb: v.number(), peakMb: v.number(), cpuMs: v.number() });
+export const memorySchema = v.object({ rssMb: v.number(), peakMb: v.number(), cpuMs: v.number(), relayMs: v.number() });

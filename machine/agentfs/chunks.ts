@@ -16,6 +16,11 @@ export class UnwrittenChunks {
     return this.#weight;
   }
 
+  /** Chunks. */
+  get size(): number {
+    return this.#chunks.size;
+  }
+
   get(index: number): Uint8Array | undefined {
     const chunk = this.#chunks.get(index);
     return chunk?.bytes.subarray(0, chunk.length);
@@ -44,6 +49,16 @@ export class UnwrittenChunks {
     }
     chunk.bytes.set(bytes, at);
     chunk.length = Math.max(chunk.length, end);
+  }
+
+  delete(index: number): void {
+    this.#weight -= this.#chunks.get(index)?.bytes.length ?? 0;
+    this.#chunks.delete(index);
+  }
+
+  /** Forgets chunks from `kept` on. */
+  cut(kept: number): void {
+    for (const index of [...this.#chunks.keys()]) if (index >= kept) this.delete(index);
   }
 
   *entries(): Generator<[number, Uint8Array]> {

@@ -1,29 +1,43 @@
 /**
- * The contents of files: rows of `fs_data`, holes, partial writes, truncation. Written data waits in memory for a close, an
- * fsync, a work boundary, a limit or one second, so that a hundred small writes are one row and one commit.
+ * The contents of files: holes, partial writes, truncation. Written data waits in memory for the end of the group, so that a
+ * hundred small writes are one row; much of it goes into the spool, and from there into the rows of `fs_data` in the
+ * background. A read sees memory, spool and rows in this order.
  */
-import { breathe } from './breathe.ts';
 import { UnwrittenChunks } from './chunks.ts';
+import { Drain, rowsOfSlice } from './drain.ts';
 import { FileError } from './errors.ts';
-import { type Inode, now } from './inode.ts';
+import { type Inode, now, type Stamp } from './inode.ts';
 import { ContentRows } from './rows.ts';
 import { isDirectory, isRegular } from './schema.ts';
-import type { Store } from './store.ts';
-import type { Transaction } from './transaction.ts';
+import { type CommittedInode, Spool } from './spool.ts';
+import type { Keeper, Store } from './store.ts';
 
 const nothing = new Uint8Array(0);
+/** A file with more unwritten bytes than this goes to the spool. */
+const spoolFrom = 256 * 1024;
 
-export class FileData {
+export class FileData implements Keeper {
   readonly #store: Store;
   readonly #unwritten = new Map<number, UnwrittenChunks>();
   readonly #rows: ContentRows;
-  #timer: Timer | null = null;
+  readonly #spool: Spool | null;
+  readonly #drain: Drain;
   /** Bytes of the database that are in use, at most: what is freed is counted when room runs out. */
   #used: number | null = null;
 
-  constructor(store: Store) {
+  /** Finds what a machine that died had not moved into the database; a database in memory has no spool. */
+  static async open(store: Store): Promise<FileData> {
+    const { path } = store.driver;
+    const spool = path === null ? null : await Spool.open(`${path}-spool`, store.chunkSize, committedInode(store));
+    return new FileData(store, spool);
+  }
+
+  private constructor(store: Store, spool: Spool | null) {
     this.#store = store;
+    this.#spool = spool;
     this.#rows = new ContentRows(store);
+    this.#drain = new Drain(store, this.#rows, spool);
+    store.keepWith(this);
   }
 
   /** At most `length` bytes from `offset`; fewer only at the end of the file. */
@@ -37,18 +51,28 @@ export class FileData {
       const inode = await this.#regularHere(ino);
       const end = Math.min(inode.size, offset + length);
       if (offset >= end) return nothing;
-      await this.#rows.load(ino, Math.floor(offset / this.#chunkSize), Math.floor((end - 1) / this.#chunkSize));
       const result = new Uint8Array(end - offset);
+      const missing = [];
       for (const part of this.#parts(offset, end)) {
-        const chunk = await this.#chunkHere(ino, part.index);
-        result.set(chunk.subarray(part.from, part.to), part.at);
+        const chunk = await this.#keptBackHere(ino, part.index);
+        if (chunk) result.set(chunk.subarray(part.from, part.to), part.at);
+        else missing.push(part);
+      }
+      const [first, last] = [missing[0], missing.at(-1)];
+      if (!first || !last) return result;
+      const limit = Math.ceil(inode.size / this.#chunkSize);
+      const rows = await this.#rows.read(ino, first.index, last.index, limit);
+      for (const part of missing) {
+        const row = rows(part.index);
+        if (row) result.set(row.subarray(part.from, part.to), part.at);
       }
       return result;
     });
   }
 
   /** Writes all of `bytes` at `offset`, or at the end when `offset` is 'end'. EFBIG and ENOSPC write nothing. */
-  write(ino: number, offset: number | 'end', bytes: Uint8Array): Promise<void> {
+  async write(ino: number, offset: number | 'end', bytes: Uint8Array): Promise<void> {
+    if (bytes.length >= spoolFrom) await this.#drain.room(bytes.length);
     return this.#store.exclusive(async () => {
       const inode = await this.#ownHere(ino);
       const start = offset === 'end' ? inode.size : offset;
@@ -56,80 +80,86 @@ export class FileData {
       if (end > this.#store.limits.largestFile) throw new FileError('EFBIG', `${end} bytes`);
       await this.#requireRoom(bytes.length);
       if (bytes.length === 0) return;
-      const chunks = this.#unwritten.get(ino) ?? new UnwrittenChunks(this.#chunkSize);
-      for (const part of this.#parts(start, end)) {
-        const isWhole =
-          part.from === 0 && (part.to === this.#chunkSize || part.index * this.#chunkSize + part.to >= inode.size);
-        const isBeyond = part.index * this.#chunkSize >= inode.size;
-        const base = chunks.has(part.index) || isWhole || isBeyond ? null : await this.#chunkHere(ino, part.index);
-        chunks.write(part.index, part.from, bytes.subarray(part.at, part.at + part.to - part.from), base);
-      }
-      this.#unwritten.set(ino, chunks);
       const stamp = now();
-      this.#store.setAhead(ino, { ...inode, size: Math.max(inode.size, end), mtime: stamp, ctime: stamp });
-      if (chunks.weight > this.#store.limits.unwrittenOfOneFile) await this.#commitHere(ino);
-      else if (this.#weight() > this.#store.limits.unwritten) await this.commitAllHere();
-      else this.#scheduleCommit();
+      await this.#put(inode, start, bytes, stamp);
+      const patch = { mtime: stamp, ctime: stamp };
+      this.#store.patchAhead(inode, end > inode.size ? { ...patch, size: end } : patch);
+      await this.#keepWithinLimits(ino);
     });
   }
 
-  /** Makes the file `size` bytes long; what is added reads as zeros. */
-  truncate(ino: number, size: number): Promise<Inode> {
-    return this.#store.exclusive(async () => {
-      const inode = await this.#ownHere(ino);
-      if (size > this.#store.limits.largestFile) throw new FileError('EFBIG', `${size} bytes`);
-      return this.#store.transactHere((transaction) => this.#truncateHere(transaction, inode, size));
-    });
+  /** Makes the file `size` bytes long; what is added reads as zeros. A much larger file becomes so in steps. */
+  async truncate(ino: number, size: number): Promise<Inode> {
+    for (;;) {
+      const truncated = await this.#store.exclusive(() => this.#truncateStepHere(ino, size));
+      if (truncated.size === size) return truncated;
+    }
   }
 
   /** Makes a range read as zeros, within the file's size. */
-  punch(ino: number, offset: number, length: number): Promise<void> {
-    return this.#store.exclusive(async () => {
-      const inode = await this.#ownHere(ino);
-      const end = Math.min(inode.size, offset + length);
-      if (offset >= end) return;
-      if (this.#unwritten.has(ino)) await this.#commitHere(ino);
-      await this.#store.transactHere(async (transaction) => {
-        for (const part of this.#parts(offset, end)) {
-          const chunk = await this.#chunkHere(ino, part.index);
-          if (part.from >= chunk.length) continue;
-          const zeroed = Uint8Array.from(chunk);
-          zeroed.fill(0, part.from, Math.min(part.to, chunk.length));
-          await this.#rows.write(transaction, ino, part.index, zeroed);
-        }
+  async punch(ino: number, offset: number, length: number): Promise<void> {
+    const step = rowsOfSlice * this.#chunkSize;
+    for (let at = offset; at < offset + length; at += step) {
+      const isThere = await this.#store.exclusive(async () => {
+        const inode = await this.#ownHere(ino);
+        const end = Math.min(inode.size, offset + length, at + step);
+        if (at >= end) return false;
         const stamp = now();
-        const current = (await transaction.inode(ino)) ?? inode;
-        await transaction.patchInode(current, { mtime: stamp, ctime: stamp });
+        for (const part of this.#parts(at, end)) {
+          const chunk = await this.#chunkHere(ino, part.index);
+          const to = Math.min(part.to, chunk.length);
+          if (part.from >= to) continue;
+          await this.#put(inode, part.index * this.#chunkSize + part.from, new Uint8Array(to - part.from), stamp);
+        }
+        this.#store.patchAhead(inode, { mtime: stamp, ctime: stamp });
+        await this.#keepWithinLimits(ino);
+        return true;
       });
-    });
+      if (!isThere) return;
+    }
   }
 
-  /** Commits what is unwritten of one file. */
+  /** Ends the group that holds what is unwritten of a file; durable it is not (`Store.sync`). */
   commit(ino: number): Promise<void> {
-    if (!this.#unwritten.has(ino)) return Promise.resolve();
-    return this.#store.exclusive(() => this.#commitHere(ino));
+    if (!this.#unwritten.has(ino) && !this.#store.cachedInode(ino)) return Promise.resolve();
+    return this.#store.exclusive(() => this.#store.commitHere());
   }
 
-  /** Commits everything that is unwritten; what cannot be committed stays unwritten. */
+  /** Ends the open group. */
   commitAll(): Promise<void> {
-    if (this.#unwritten.size === 0) return Promise.resolve();
     return this.#store.exclusive(() => this.commitAllHere());
   }
 
-  /** The same for whoever runs exclusively. */
+  /** The same for whoever runs exclusively. A failure is told to whoever syncs. */
   async commitAllHere(): Promise<void> {
-    for (const ino of [...this.#unwritten.keys()]) {
-      // The data stays unwritten: whoever closes or syncs that file tries again and gets the failure.
-      await this.#commitHere(ino).catch((error: unknown) =>
-        console.error(`agentfs: file ${ino} not committed: ${error instanceof Error ? error.message : String(error)}`),
-      );
+    await this.#store.commitHere().catch((error: unknown) => console.error(`agentfs: not committed: ${error}`));
+  }
+
+  /** Moves all that was written until now into the database, and removes what waits to be removed, letting others in. */
+  settle(): Promise<void> {
+    return this.#drain.settle();
+  }
+
+  /** Keeps the background away from the database while `work` goes on. */
+  async undisturbed<Result>(work: () => Promise<Result>): Promise<Result> {
+    this.#drain.pause();
+    try {
+      return await work();
+    } finally {
+      this.#drain.resume();
     }
   }
 
   /** Forgets a file whose rows are gone. */
   forget(ino: number): void {
     this.#unwritten.delete(ino);
-    this.#store.setAhead(ino, null);
+    // Before anything else is appended: the store is alone now.
+    this.#drain.forget(ino);
+  }
+
+  /** Removes the contents and the row of a file without a name, in slices. */
+  removeLater(inode: Inode): void {
+    this.#drain.removeLater(inode);
   }
 
   /** Forgets what was read: a pull may have changed it. */
@@ -144,8 +174,38 @@ export class FileData {
   }
 
   stop(): void {
-    if (this.#timer) clearTimeout(this.#timer);
-    this.#timer = null;
+    this.#store.stop();
+    this.#drain.stop();
+  }
+
+  async close(): Promise<void> {
+    this.stop();
+    await this.#spool?.close();
+  }
+
+  get keepsBack(): boolean {
+    return this.#unwritten.size > 0;
+  }
+
+  async writeOutHere(): Promise<void> {
+    for (const [ino, chunks] of [...this.#unwritten]) {
+      const inode = this.#store.cachedInode(ino) ?? (await this.#store.inodeHere(ino));
+      if (!inode) this.#unwritten.delete(ino);
+      // A file without a name is read by nobody who comes later: it is written only where memory ends.
+      else if (inode.nlink > 0 || chunks.weight > spoolFrom) await this.#writeOutFile(inode, chunks);
+    }
+    await this.#rows.writeSmall();
+  }
+
+  async lost(): Promise<void> {
+    this.#unwritten.clear();
+    this.#rows.forgetAll();
+    this.#used = null;
+    await this.#spool?.find(committedInode(this.#store));
+  }
+
+  async sync(): Promise<void> {
+    await this.#spool?.sync();
   }
 
   get #chunkSize(): number {
@@ -190,97 +250,149 @@ export class FileData {
     const end = Math.min(inode.size, offset + length);
     if (offset >= end) return nothing;
     const unwritten = this.#unwritten.get(inode.ino);
-    const result = new Uint8Array(end - offset);
-    for (const part of this.#parts(offset, end)) {
-      const chunk = unwritten?.get(part.index) ?? this.#rows.remembered(inode.ino, part.index);
+    const chunks: Uint8Array[] = [];
+    for (const { index } of this.#parts(offset, end)) {
+      const chunk =
+        unwritten?.get(index) ??
+        (this.#spool?.chunk(inode.ino, index) ? null : this.#rows.remembered(inode.ino, index));
       if (!chunk) return null;
-      result.set(chunk.subarray(part.from, part.to), part.at);
+      chunks.push(chunk);
     }
+    const result = new Uint8Array(end - offset);
+    let at = 0;
+    for (const part of this.#parts(offset, end)) result.set(chunks[at++]!.subarray(part.from, part.to), part.at);
     return result;
+  }
+
+  /** What memory or the spool has of a chunk; null when its row is it. */
+  async #keptBackHere(ino: number, index: number): Promise<Uint8Array | null> {
+    const unwritten = this.#unwritten.get(ino)?.get(index);
+    if (unwritten) return unwritten;
+    const spooled = this.#spool?.chunk(ino, index);
+    return spooled ? this.#spool!.read(spooled) : null;
   }
 
   /** The bytes of one chunk as they are now; shorter than its place when the rest is zeros. */
   async #chunkHere(ino: number, index: number): Promise<Uint8Array> {
-    return this.#unwritten.get(ino)?.get(index) ?? this.#rows.row(ino, index);
+    const keptBack = await this.#keptBackHere(ino, index);
+    if (keptBack) return keptBack;
+    return this.#store.isNew(ino) ? nothing : this.#rows.row(ino, index);
   }
 
-  async #commitHere(ino: number): Promise<void> {
-    const chunks = this.#unwritten.get(ino);
-    const inode = this.#store.cachedInode(ino);
-    if (!chunks || !inode) return;
-    await this.#store.transactHere(async (transaction) => {
-      let rows = 0;
-      for (const [index, bytes] of chunks.entries()) {
-        await this.#rows.write(transaction, ino, index, bytes);
-        rows += 1;
-        if (rows % 8 === 0) await breathe();
+  async #put(inode: Inode, start: number, bytes: Uint8Array, at: Stamp): Promise<void> {
+    const { ino, size } = inode;
+    const chunks = this.#unwritten.get(ino) ?? new UnwrittenChunks(this.#chunkSize);
+    const isMuch = this.#spool !== null && (this.#spool.has(ino) || bytes.length >= spoolFrom);
+    let hasSpooled = false;
+    for (const part of this.#parts(start, start + bytes.length)) {
+      const isWhole = part.from === 0 && part.to === this.#chunkSize;
+      if (isMuch && isWhole) {
+        // All whole chunks at once and uncopied.
+        const whole = Math.floor((bytes.length - part.at) / this.#chunkSize) * this.#chunkSize;
+        if (!hasSpooled) await this.#spoolHere(ino, part.index, bytes.subarray(part.at, part.at + whole), at);
+        hasSpooled = true;
+        chunks.delete(part.index);
+        continue;
       }
-      await transaction.patchInode(inode, { size: inode.size, mtime: inode.mtime, ctime: inode.ctime });
-      transaction.afterCommit(() => {
-        for (const [index, bytes] of chunks.entries()) this.#rows.remember(ino, index, bytes);
-        this.#unwritten.delete(ino);
-        this.#store.setAhead(ino, null);
-      });
-    });
-    if (this.#used !== null) this.#used += chunks.weight;
+      const isBeyond = part.index * this.#chunkSize >= size;
+      const isAll = part.from === 0 && (isWhole || part.index * this.#chunkSize + part.to >= size);
+      const base = chunks.has(part.index) || isAll || isBeyond ? null : await this.#chunkHere(ino, part.index);
+      chunks.write(part.index, part.from, bytes.subarray(part.at, part.at + part.to - part.from), base);
+    }
+    this.#keep(ino, chunks);
   }
 
-  async #truncateHere(transaction: Transaction, inode: Inode, size: number): Promise<Inode> {
-    const { ino } = inode;
+  #keep(ino: number, chunks: UnwrittenChunks): void {
+    if (chunks.size > 0) this.#unwritten.set(ino, chunks);
+    else this.#unwritten.delete(ino);
+  }
+
+  async #spoolHere(ino: number, index: number, bytes: Uint8Array, at: Stamp): Promise<void> {
+    if (!this.#spool) throw new Error('a database in memory has no spool');
+    await this.#spool.append(ino, index, bytes, at);
+    this.#rows.forget(ino, index, Math.ceil(bytes.length / this.#chunkSize));
+    this.#drain.later();
+  }
+
+  async #keepWithinLimits(ino: number): Promise<void> {
+    const { limits } = this.#store;
+    const chunks = this.#unwritten.get(ino);
+    if (!chunks) return;
+    if (chunks.weight > Math.min(limits.unwrittenOfOneFile, this.#spool ? spoolFrom : limits.unwrittenOfOneFile)) {
+      const inode = await this.#regularHere(ino);
+      await this.#writeOutFile(inode, chunks);
+      if (!this.#spool) await this.#store.commitHere();
+    } else if (this.#weight() > limits.unwritten) await this.#store.commitHere();
+  }
+
+  async #writeOutFile({ ino, ctime }: Inode, chunks: UnwrittenChunks): Promise<void> {
+    const isMuch = this.#spool !== null && (this.#spool.has(ino) || chunks.weight > spoolFrom);
+    // Before the first wait: what is written from now on is a chunk of its own.
+    this.#unwritten.delete(ino);
+    for (const [index, bytes] of chunks.entries()) {
+      if (isMuch) await this.#spoolHere(ino, index, bytes, ctime);
+      else {
+        await this.#rows.write(ino, index, bytes);
+        this.#rows.remember(ino, index, bytes);
+      }
+    }
+    if (this.#used !== null) this.#used += chunks.weight;
+    await this.#rows.writeSmall();
+  }
+
+  async #truncateStepHere(ino: number, wanted: number): Promise<Inode> {
+    const inode = await this.#ownHere(ino);
+    if (wanted > this.#store.limits.largestFile) throw new FileError('EFBIG', `${wanted} bytes`);
+    const size = this.#store.isNew(ino) ? wanted : Math.max(wanted, this.#stepBelow(inode.size));
+    const stamp = now();
+    const patch = { size, mtime: stamp, ctime: stamp };
+    if (size < inode.size) await this.#cutHere(inode, size, stamp);
+    this.#store.patchAhead(inode, patch);
+    return { ...inode, ...patch };
+  }
+
+  /** The size that a file of `size` bytes has after one slice of its rows was removed. */
+  #stepBelow(size: number): number {
+    return Math.max(0, Math.ceil(size / this.#chunkSize) - rowsOfSlice) * this.#chunkSize;
+  }
+
+  async #cutHere({ ino, size: before }: Inode, size: number, at: Stamp): Promise<void> {
     const kept = Math.ceil(size / this.#chunkSize);
     const cut = size - (kept - 1) * this.#chunkSize;
-    for (const [index, bytes] of this.#unwritten.get(ino)?.entries() ?? []) {
-      if (index < kept)
-        await this.#rows.write(transaction, ino, index, index === kept - 1 ? bytes.subarray(0, cut) : bytes);
+    const last = kept > 0 && cut < this.#chunkSize ? await this.#chunkHere(ino, kept - 1) : nothing;
+    const chunks = this.#unwritten.get(ino) ?? new UnwrittenChunks(this.#chunkSize);
+    chunks.cut(kept);
+    await this.#spool?.cut(ino, size, at);
+    if (!this.#store.isNew(ino)) await this.#rows.removeFrom(ino, kept, Math.ceil(before / this.#chunkSize));
+    if (last.length > cut) {
+      chunks.delete(kept - 1);
+      chunks.write(kept - 1, 0, last.slice(0, cut), null);
     }
-    if (size < inode.size) {
-      await transaction.removeData(inode, kept);
-      if (kept > 0 && cut < this.#chunkSize) {
-        await transaction.driver.run(
-          'UPDATE fs_data SET data = substr(data, 1, ?) WHERE ino = ? AND chunk_index = ? AND length(data) > ?',
-          cut,
-          ino,
-          kept - 1,
-          cut,
-        );
-      }
-    }
-    const touched = Math.ceil(Math.max(inode.size, size) / this.#chunkSize);
-    const stamp = now();
-    const truncated = await transaction.patchInode(inode, { size, mtime: stamp, ctime: stamp });
-    transaction.afterCommit(() => {
-      this.#unwritten.delete(ino);
-      this.#store.setAhead(ino, null);
-      this.#rows.forget(ino, touched);
-    });
-    return truncated;
+    this.#keep(ino, chunks);
   }
 
   async #usedHere(): Promise<number> {
-    const { driver } = this.#store;
+    const { sql } = this.#store;
     const [pages, free, size] = [
-      await driver.get('PRAGMA page_count'),
-      await driver.get('PRAGMA freelist_count'),
-      await driver.get('PRAGMA page_size'),
+      await sql.get('PRAGMA page_count'),
+      await sql.get('PRAGMA freelist_count'),
+      await sql.get('PRAGMA page_size'),
     ];
     return (Number(pages?.page_count) - Number(free?.freelist_count ?? 0)) * Number(size?.page_size);
   }
 
   async #requireRoom(bytes: number): Promise<void> {
     this.#used ??= await this.#usedHere();
-    const wanted = this.#weight() + bytes;
+    const wanted = this.#weight() + (this.#spool?.bytes ?? 0) + bytes;
     const { capacity } = this.#store.limits;
     if (this.#used + wanted > capacity) this.#used = await this.#usedHere();
     if (this.#used + wanted > capacity) {
       throw new FileError('ENOSPC', `the organization's files may have ${capacity} bytes`);
     }
   }
+}
 
-  /** One commit, later: not a look whether anything changed. */
-  #scheduleCommit(): void {
-    this.#timer ??= setTimeout(() => {
-      this.#timer = null;
-      void this.commitAll();
-    }, this.#store.limits.commitAfterMs);
-  }
+/** For whoever runs exclusively, with nothing in memory that is ahead of the rows. */
+function committedInode(store: Store): CommittedInode {
+  return (ino) => store.inodeHere(ino);
 }

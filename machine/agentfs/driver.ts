@@ -23,13 +23,27 @@ export interface LocalDatabase {
 /** Keeps statements prepared and makes what was committed durable on demand. */
 export class SqlDriver {
   readonly #database: LocalDatabase;
+  /** The database's file; null for one in memory. */
+  readonly path: string | null;
   readonly #walPath: string | null;
-  readonly #prepared = new Map<string, Promise<Prepared>>();
+  readonly #prepared: Map<string, Promise<Prepared>>;
+  #before: (() => Promise<void> | null) | null = null;
 
   /** `path` is the database file's; null for one in memory. */
-  constructor(database: LocalDatabase, path: string | null) {
+  constructor(database: LocalDatabase, path: string | null, prepared = new Map<string, Promise<Prepared>>()) {
     this.#database = database;
+    this.path = path;
     this.#walPath = path === null ? null : `${path}-wal`;
+    this.#prepared = prepared;
+  }
+
+  /**
+   * Lets `before` run before each statement of this driver, such as to write what memory still keeps back; answers with
+   * another driver of the same database that does not wait for it.
+   */
+  intercept(before: () => Promise<void> | null): SqlDriver {
+    this.#before = before;
+    return new SqlDriver(this.#database, null, this.#prepared);
   }
 
   /**
@@ -43,18 +57,24 @@ export class SqlDriver {
   }
 
   async run(sql: string, ...args: SqlValue[]): Promise<{ changes: number }> {
+    const wait = this.#before?.();
+    if (wait) await wait;
     return (await this.#statement(sql)).run(...args);
   }
 
   async get(sql: string, ...args: SqlValue[]): Promise<SqlRow | undefined> {
+    const wait = this.#before?.();
+    if (wait) await wait;
     return (await this.#statement(sql)).get(...args);
   }
 
   async all(sql: string, ...args: SqlValue[]): Promise<SqlRow[]> {
+    const wait = this.#before?.();
+    if (wait) await wait;
     return (await this.#statement(sql)).all(...args);
   }
 
-  /** Makes everything committed so far durable. */
+  /** Makes everything committed so far durable; `Store.sync` commits first. */
   async sync(): Promise<void> {
     if (this.#walPath === null) return;
     const file = await open(this.#walPath, 'r').catch((error: NodeJS.ErrnoException) => {

@@ -18,10 +18,10 @@ export class OrganizationFiles {
   readonly data: FileData;
   readonly names: Namespace;
 
-  private constructor(store: Store) {
+  private constructor(store: Store, data: FileData) {
     this.store = store;
-    this.data = new FileData(store);
-    this.names = new Namespace(store, this.data);
+    this.data = data;
+    this.names = new Namespace(store, data);
   }
 
   /** Throws where the database has no AgentFS schema. */
@@ -30,7 +30,8 @@ export class OrganizationFiles {
     limits: StoreLimits = defaultLimits,
     base: BaseTree = emptyBase,
   ): Promise<OrganizationFiles> {
-    return new OrganizationFiles(await Store.open(driver, limits, base));
+    const store = await Store.open(driver, limits, base);
+    return new OrganizationFiles(store, await FileData.open(store));
   }
 
   /** What a path names, without following symbolic links; null when there is no such thing. */
@@ -62,10 +63,15 @@ export class OrganizationFiles {
     });
   }
 
-  /** Commits what is unwritten and makes it durable. */
+  /** Writes everything into the database and makes it durable. */
   async flush(): Promise<void> {
-    await this.data.commitAll();
-    await this.store.driver.sync();
+    await this.data.settle();
+    await this.store.sync();
+  }
+
+  /** Ends what goes on in the background; whatever is durable now is found by the next machine. */
+  async close(): Promise<void> {
+    await this.data.close();
   }
 
   async #directory(parent: number, name: string): Promise<number> {

@@ -47,6 +47,29 @@ export function inodeOfRow(row: SqlRow): Inode {
   };
 }
 
+/** The columns of an INSERT of a whole row, and their values in that order. */
+export const inodeInsertColumns = [
+  'ino',
+  'mode',
+  'nlink',
+  'uid',
+  'gid',
+  'size',
+  'rdev',
+  'atime',
+  'mtime',
+  'ctime',
+  'atime_nsec',
+  'mtime_nsec',
+  'ctime_nsec',
+] as const;
+
+export function inodeInsertValues({ atime, mtime, ctime, ...inode }: Inode): number[] {
+  const nanoseconds = [atime.nanoseconds, mtime.nanoseconds, ctime.nanoseconds];
+  const { ino, mode, nlink, uid, gid, size, rdev } = inode;
+  return [ino, mode, nlink, uid, gid, size, rdev, atime.seconds, mtime.seconds, ctime.seconds, ...nanoseconds];
+}
+
 export type InodePatch = Partial<Omit<Inode, 'ino'>>;
 
 /** The assignments of an UPDATE that makes a row what the patch says, and their values. */

@@ -66,7 +66,7 @@ test('agentfs-sdk reads the rows', async () => {
   await ledger.record(
     call({ name: 'git', result: { exitCode: 128 }, error: 'exit code 128', startedAt: 1_800_000_000_000 }),
   );
-  await local.driver.sync();
+  await local.files.flush();
   const directory = mkdtempSync(join(tmpdir(), 'agentfs-ledger-'));
   for (const suffix of ['', '-wal']) {
     if (existsSync(local.path + suffix)) copyFileSync(local.path + suffix, join(directory, `x.db${suffix}`));

@@ -32,8 +32,8 @@ export async function openFilesIn(
     driver,
     files,
     close: async () => {
-      files.data.stop();
       await files.flush();
+      await files.close();
       await driver.forget();
       await database.close();
     },

@@ -4,11 +4,13 @@
  */
 import { breathe } from './breathe.ts';
 import type { FileData } from './data.ts';
+import { rowsOfSlice } from './drain.ts';
 import { FileError } from './errors.ts';
 import { directoryIno, randomIno, rootIno } from './ids.ts';
 import { type Inode, type InodePatch, inodeColumns, inodeOfRow, now, type Owner } from './inode.ts';
 import {
   isDirectory,
+  isRegular,
   isSymlink,
   modeBlockDevice,
   modeCharacterDevice,
@@ -75,17 +77,21 @@ export class Namespace {
       if (!isDirectory(directory.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
       const entries: DirectoryEntry[] = [];
       const rows = (after: string) =>
-        this.#store.driver.all(
-          `SELECT d.name AS name, ${inodeColumns} FROM fs_dentry d JOIN fs_inode i ON i.ino = d.ino ` +
+        this.#store.sql.all(
+          `SELECT d.name AS name, d.ino AS named, ${inodeColumns} FROM fs_dentry d LEFT JOIN fs_inode i ON i.ino = d.ino ` +
             'WHERE d.parent_ino = ? AND d.name > ? ORDER BY d.name LIMIT ?',
           ino,
           after,
           listPage,
         );
-      for (let page = await rows(''); ; page = await rows(entries.at(-1)!.name)) {
+      for (let page = await rows(''); ; page = await rows(String(page.at(-1)?.name))) {
         for (const row of page) {
-          const inode = inodeOfRow(row);
-          entries.push({ name: String(row.name), inode: this.#store.cachedInode(inode.ino) ?? inode });
+          const name = String(row.name);
+          // One that memory is ahead of may have no row yet.
+          const inode = this.#store.cachedInode(Number(row.named)) ?? (row.ino === null ? null : inodeOfRow(row));
+          if (!inode) continue;
+          entries.push({ name, inode });
+          this.#store.remember(ino, name, inode);
         }
         if (page.length < listPage) return this.#withBase(ino, entries);
         await breathe();
@@ -133,7 +139,7 @@ export class Namespace {
     return this.#make(place, async (transaction, parent) => {
       const inode = freshInode(randomIno(), modeSymlink | 0o777, bytes, ownerIn(parent, owner));
       await transaction.insertInode(inode);
-      await transaction.driver.run('INSERT INTO fs_symlink (ino, target) VALUES (?, ?)', inode.ino, target);
+      transaction.insertSymlink(inode.ino, target);
       return inode;
     });
   }
@@ -143,7 +149,7 @@ export class Namespace {
       const inode = await this.#store.inodeHere(ino);
       if (!inode) throw new FileError('ENOENT', `${ino} is gone`);
       if (!isSymlink(inode.mode)) throw new FileError('EINVAL', `${ino} is no symbolic link`);
-      const row = await this.#store.driver.get('SELECT target FROM fs_symlink WHERE ino = ?', ino);
+      const row = await this.#store.sql.get('SELECT target FROM fs_symlink WHERE ino = ?', ino);
       if (!row) throw new FileError('EIO', `symbolic link ${ino} has no target`);
       return String(row.target);
     });
@@ -235,7 +241,9 @@ export class Namespace {
     // Alone: an unlink that is being committed would take it away.
     return this.#store.exclusive(async () => {
       const inode = await this.#store.inodeHere(ino);
-      if (!inode) throw new FileError('ESTALE', `file ${ino} is gone`);
+      if (!inode || (inode.nlink === 0 && !this.#store.isOpen(ino))) {
+        throw new FileError('ESTALE', `file ${ino} is gone`);
+      }
       this.#store.opened(ino);
       return inode;
     });
@@ -249,10 +257,7 @@ export class Namespace {
     await this.#store.exclusive(async () => {
       const inode = await this.#store.inodeHere(ino);
       if (!inode || inode.nlink > 0 || this.#store.isOpen(ino)) return;
-      await this.#store.transactHere(async (transaction) => {
-        await transaction.removeInode(inode);
-        transaction.afterCommit(() => this.#data.forget(ino));
-      });
+      await this.#store.transactHere(async (transaction) => this.#remove(transaction, inode));
     });
   }
 
@@ -279,8 +284,19 @@ export class Namespace {
       await transaction.patchInode(inode, { nlink, ctime: now() });
       return;
     }
-    await transaction.removeInode(inode);
+    await this.#remove(transaction, inode);
+  }
+
+  async #remove(transaction: Transaction, inode: Inode): Promise<void> {
     transaction.afterCommit(() => this.#data.forget(inode.ino));
+    const isLarge = isRegular(inode.mode) && inode.size > rowsOfSlice * this.#store.chunkSize;
+    if (!isLarge || this.#store.isNew(inode.ino) || this.#store.overlay.node(inode.ino)) {
+      transaction.removeInode(inode);
+      return;
+    }
+    // Without a name it is gone for everybody; a machine that starts removes what is left of it (repair.ts).
+    await transaction.patchInode(inode, { nlink: 0, ctime: now() });
+    transaction.afterCommit(() => this.#data.removeLater(inode));
   }
 }
 

@@ -1,15 +1,33 @@
 /** Rows of `fs_data`, with a bounded memory of those that were read or written lately. */
 import { BoundedCache } from './bounded-cache.ts';
-import { bytesAsSql } from './driver.ts';
+import { bytesAsSql, type SqlValue } from './driver.ts';
 import type { Store } from './store.ts';
-import type { Transaction } from './transaction.ts';
 
 const nothing = new Uint8Array(0);
+/** Rows that are read beyond what was asked for, from a file that is read from one end to the other. */
+const readAhead = 8;
+/** Files whose reading is remembered for that. */
+const readersRemembered = 1_000;
+/** Smaller rows share a statement. */
+const smallBytes = 4096;
+const rowsOfStatement = 16;
+/** A row of so many bytes counts as one more of its group. */
+const bytesOfGroupRow = 8192;
+
+type Expression = ReturnType<typeof bytesAsSql>['expression'];
+interface SmallRow {
+  readonly ino: number;
+  readonly index: number;
+  readonly value: SqlValue;
+}
 
 export class ContentRows {
   readonly #store: Store;
   /** An empty one is a hole. */
   readonly #remembered: BoundedCache<string, Uint8Array>;
+  /** The chunk that a reader from one end to the other would read next. */
+  readonly #nextRead = new BoundedCache<number, number>(readersRemembered);
+  readonly #small = new Map<Expression, SmallRow[]>();
 
   constructor(store: Store) {
     this.#store = store;
@@ -25,54 +43,100 @@ export class ContentRows {
   async row(ino: number, index: number): Promise<Uint8Array> {
     const known = this.remembered(ino, index);
     if (known) return known;
-    const row = await this.#store.driver.get('SELECT data FROM fs_data WHERE ino = ? AND chunk_index = ?', ino, index);
+    const row = await this.#store.sql.get('SELECT data FROM fs_data WHERE ino = ? AND chunk_index = ?', ino, index);
     const bytes = row ? asBytes(row.data) : nothing;
     this.#remembered.set(rowKey(ino, index), bytes);
     return bytes;
   }
 
-  /** Reads rows `first`…`last` at once where several are not remembered. */
-  async load(ino: number, first: number, last: number): Promise<void> {
+  /** Rows `first`…`last` of a file of `count` chunks. For whoever runs exclusively. */
+  async read(
+    ino: number,
+    first: number,
+    last: number,
+    count: number,
+  ): Promise<(index: number) => Uint8Array | undefined> {
+    const isSequential = this.#nextRead.get(ino) === first || first === 0;
+    this.#nextRead.set(ino, last + 1);
+    const found = new Map<number, Uint8Array>();
     let [from, to] = [first, last];
-    while (from <= to && this.remembered(ino, from)) from += 1;
-    while (to >= from && this.remembered(ino, to)) to -= 1;
-    if (from >= to) return;
-    const rows = await this.#store.driver.all(
-      'SELECT chunk_index, data FROM fs_data WHERE ino = ? AND chunk_index BETWEEN ? AND ?',
-      ino,
-      from,
-      to,
-    );
-    for (let index = from; index <= to; index++) this.#remembered.set(rowKey(ino, index), nothing);
-    for (const row of rows) this.#remembered.set(rowKey(ino, Number(row.chunk_index)), asBytes(row.data));
+    for (let known = this.remembered(ino, from); from <= to && known; known = this.remembered(ino, from)) {
+      found.set(from, known);
+      from += 1;
+    }
+    if (from > to || this.#store.isNew(ino)) return (index) => found.get(index);
+    if (isSequential) to = Math.min(count - 1, Math.max(to, from + readAhead - 1));
+    const sql = 'SELECT chunk_index, data FROM fs_data WHERE ino = ? AND chunk_index BETWEEN ? AND ?';
+    for (const row of await this.#store.sql.all(sql, ino, from, to))
+      found.set(Number(row.chunk_index), asBytes(row.data));
+    for (let index = from; index <= to; index++) {
+      const bytes = found.get(index) ?? nothing;
+      found.set(index, bytes);
+      this.#remembered.set(rowKey(ino, index), bytes);
+    }
+    return (index) => found.get(index);
   }
 
-  async write(transaction: Transaction, ino: number, index: number, bytes: Uint8Array): Promise<void> {
+  /** Writes a row into the open group; a small one with the next of its like (`writeSmall`). For whoever runs exclusively. */
+  async write(ino: number, index: number, bytes: Uint8Array): Promise<void> {
     const { expression, value } = bytesAsSql(bytes);
-    await transaction.driver.run(
-      `INSERT INTO fs_data (ino, chunk_index, data) VALUES (?, ?, ${expression}) ` +
-        'ON CONFLICT(ino, chunk_index) DO UPDATE SET data = excluded.data',
-      ino,
-      index,
-      value,
-    );
-    // The caller may still own the bytes; only what it hands over after the commit is remembered.
-    transaction.afterCommit(() => this.#remembered.delete(rowKey(ino, index)));
+    this.#remembered.delete(rowKey(ino, index));
+    if (bytes.length > smallBytes) {
+      await this.#insert(expression, [{ ino, index, value }]);
+      await this.#store.beginHere(Math.floor(bytes.length / bytesOfGroupRow));
+      return;
+    }
+    const rows = this.#small.get(expression) ?? [];
+    rows.push({ ino, index, value });
+    this.#small.set(expression, rows);
+    if (rows.length === rowsOfStatement) {
+      this.#small.delete(expression);
+      await this.#insert(expression, rows);
+    }
   }
 
-  /** Remembers what was committed. The bytes must not change any more. */
+  /** Ends what `write` has begun. */
+  async writeSmall(): Promise<void> {
+    for (const [expression, rows] of this.#small) {
+      this.#small.delete(expression);
+      // In powers of two, so that few statements are kept prepared.
+      for (let at = 0, count = rowsOfStatement; at < rows.length; at += count) {
+        while (count > rows.length - at) count /= 2;
+        await this.#insert(expression, rows.slice(at, at + count));
+      }
+    }
+  }
+
+  /** Remembers what was written. The bytes must not change any more. */
   remember(ino: number, index: number, bytes: Uint8Array): void {
     this.#remembered.set(rowKey(ino, index), bytes);
   }
 
-  /** Forgets the first `count` rows of a file. */
-  forget(ino: number, count: number): void {
+  /** Deletes rows `from`…`count` in the open group. For whoever runs exclusively. */
+  async removeFrom(ino: number, from: number, count: number): Promise<void> {
+    await this.#store.beginHere(1);
+    await this.#store.sql.run('DELETE FROM fs_data WHERE ino = ? AND chunk_index >= ?', ino, from);
+    this.forget(ino, from, count - from);
+  }
+
+  /** Forgets `count` rows of a file. */
+  forget(ino: number, from: number, count: number): void {
     if (count > 4096) this.#remembered.clear();
-    else for (let index = 0; index < count; index++) this.#remembered.delete(rowKey(ino, index));
+    else for (let index = from; index < from + count; index++) this.#remembered.delete(rowKey(ino, index));
   }
 
   forgetAll(): void {
     this.#remembered.clear();
+    this.#small.clear();
+  }
+
+  async #insert(expression: Expression, rows: readonly SmallRow[]): Promise<void> {
+    await this.#store.beginHere(rows.length);
+    await this.#store.sql.run(
+      `INSERT INTO fs_data (ino, chunk_index, data) VALUES ${rows.map(() => `(?, ?, ${expression})`).join(', ')} ` +
+        'ON CONFLICT(ino, chunk_index) DO UPDATE SET data = excluded.data',
+      ...rows.flatMap(({ ino, index, value }): SqlValue[] => [ino, index, value]),
+    );
   }
 }
 

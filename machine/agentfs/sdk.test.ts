@@ -57,6 +57,7 @@ test('agentfs-sdk reads our files and we read its', async () => {
   expect(Buffer.from(await files.data.read(found!.ino, 0, 100)).toString()).toBe('written by the SDK');
   expect(await driver.get('SELECT value FROM kv_store')).toMatchObject({ value: '{"value":1}' });
   expect(await driver.get('SELECT name, status FROM tool_calls')).toMatchObject({ name: 'bash', status: 'success' });
+  await files.close();
   await driver.forget();
   await database.close();
 });

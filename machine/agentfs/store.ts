@@ -1,62 +1,100 @@
 /**
- * The organization's one local replica as a file store sees it: one lock, one transaction an operation, and bounded caches
- * that only a commit changes. The store is the only writer of the replica besides `pull()`, which empties the caches.
+ * The organization's one local replica as a file store sees it: one lock, operations that are all or nothing, and bounded
+ * caches. The store is the only writer of the replica besides `pull()`, which empties the caches.
+ *
+ * Operations share a transaction (group commit): one is answered when its rows stand in the open transaction and what it
+ * changed of inodes and contents stands in memory. fsync, a work boundary, a limit of rows or one second end the group. A crash
+ * loses the open group as a whole, so what is left is a state that was. A group that cannot be committed is rolled back as a
+ * whole too; everybody who syncs later is told (`failures`).
  */
 import { type BaseTree, emptyBase } from './base.ts';
 import { BoundedCache } from './bounded-cache.ts';
+import { DirtyInodes } from './dirty-inodes.ts';
 import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
-import { type Inode, inodeColumns, inodeOfRow } from './inode.ts';
+import { type Inode, type InodePatch, inodeColumns, inodeOfRow } from './inode.ts';
 import { Overlay } from './overlay.ts';
 import { defaultChunkSize } from './schema.ts';
-import { Transaction } from './transaction.ts';
+import { type Caches, nameKey, Transaction } from './transaction.ts';
 
 export interface StoreLimits {
   /** Bytes that one file may have (EFBIG beyond). */
   readonly largestFile: number;
   /** Bytes that the database may have (ENOSPC beyond). */
   readonly capacity: number;
-  /** Bytes of written data that wait in memory for their commit, of one file and of all. */
+  /** Bytes of written data that wait in memory for the group's end, of one file and of all. */
   readonly unwrittenOfOneFile: number;
   readonly unwritten: number;
+  /** Bytes of written data that wait in the spool file; who writes more waits for the database. */
+  readonly spool: number;
   /** Bytes of read data kept in memory. */
   readonly readCache: number;
   /** Inodes and names kept in memory. */
   readonly cachedInodes: number;
   readonly cachedNames: number;
-  /** How long written data waits for a close, an fsync or the end of a work boundary. */
+  /** Rows of one group: it ends when it has more. Also what one request of a push has at most, about. */
+  readonly groupRows: number;
+  /** How long operations wait for an fsync or the end of a work boundary before they are committed. */
   readonly commitAfterMs: number;
+  /** How long nothing must have been written before the spool is moved into the database. */
+  readonly drainAfterMs: number;
 }
 
 export const defaultLimits: StoreLimits = {
   largestFile: 4 * 1024 ** 3,
   capacity: 64 * 1024 ** 3,
-  unwrittenOfOneFile: 4 * 1024 ** 2,
-  unwritten: 16 * 1024 ** 2,
+  unwrittenOfOneFile: 1024 ** 2,
+  unwritten: 2 * 1024 ** 2,
+  spool: 512 * 1024 ** 2,
   readCache: 32 * 1024 ** 2,
   cachedInodes: 100_000,
   cachedNames: 200_000,
+  groupRows: 512,
   commitAfterMs: 1_000,
+  drainAfterMs: 500,
 };
 
+/** Who keeps contents back from the database until the group ends. */
+export interface Keeper {
+  readonly keepsBack: boolean;
+  /** Writes what it keeps back into the open transaction. For whoever runs exclusively. */
+  writeOutHere(): Promise<void>;
+  /** The group is lost with everything that was kept back. */
+  lost(): Promise<void>;
+  /** Makes durable what it keeps elsewhere. */
+  sync(): Promise<void>;
+}
+
 export class Store {
+  /** For SQL of others than the store: first everything that memory keeps back is written. Only for who runs exclusively. */
   readonly driver: SqlDriver;
+  /** For the store's own. */
+  readonly sql: SqlDriver;
   readonly limits: StoreLimits;
   readonly chunkSize: number;
   /** The immutable layer below, and what the delta leaves of it. */
   readonly overlay: Overlay;
+  /** Groups that were lost so far. Who finds it higher than before has lost what it did since. */
+  failures = 0;
   #tail: Promise<unknown> = Promise.resolve();
   readonly #inodes: BoundedCache<number, Inode>;
   readonly #names: BoundedCache<string, number>;
   /** The directory that an inode was last seen in; what a file with several names has here is one of them. */
   readonly #parents: BoundedCache<number, number>;
-  /** Files with unwritten data: their true size and times are here, not in their row. Kept by `FileData`. */
-  readonly #ahead = new Map<number, Inode>();
+  readonly #dirty = new DirtyInodes();
   readonly #opens = new Map<number, number>();
   readonly #incarnations = new BoundedCache<number, number>(100_000);
+  readonly #lostListeners = new Set<() => void>();
+  #keeper: Keeper | null = null;
+  #isOpen = false;
+  #rows = 0;
+  #timer: Timer | null = null;
 
   private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number, overlay: Overlay) {
     this.driver = driver;
+    this.sql = driver.intercept(() =>
+      this.#dirty.size > 0 || this.#keeper?.keepsBack === true ? this.#writeOutHere() : null,
+    );
     this.limits = limits;
     this.chunkSize = chunkSize;
     this.overlay = overlay;
@@ -99,7 +137,7 @@ export class Store {
     });
   }
 
-  /** Runs alone and in one transaction: all of it is committed, or none. */
+  /** Runs alone, all or nothing, within the open group. */
   transact<Result>(work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
     return this.exclusive(() => this.transactHere(work));
   }
@@ -107,27 +145,93 @@ export class Store {
   /** The same for whoever runs exclusively already. */
   async transactHere<Result>(work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
     const transaction = new Transaction(this);
-    await this.driver.run('BEGIN IMMEDIATE');
     let result: Result;
     try {
       result = await work(transaction);
-      await this.driver.run('COMMIT');
     } catch (error) {
-      await this.driver.run('ROLLBACK').catch((rollback: unknown) => {
-        // The engine ended the transaction itself. What failed first is what the caller must hear.
-        if (!String(rollback).includes('no transaction')) console.error(`agentfs: rollback failed: ${rollback}`);
-      });
+      await transaction.undo();
       throw asFileError(error);
     }
-    // Before the caches: they know the delta alone.
+    try {
+      await transaction.apply(this.#caches);
+    } catch (error) {
+      // Half of it stands in the transaction, and what stands before it cannot be told apart any more.
+      await this.#lose(error);
+      throw asFileError(error);
+    }
     if (transaction.changesBasePlaces) await this.overlay.attachHere();
-    transaction.applyTo({ inodes: this.#inodes, names: this.#names, parents: this.#parents, ahead: this.#ahead });
+    await this.commitFullHere();
     return result;
+  }
+
+  /** Ends the group if it is large enough; otherwise it ends later. For whoever runs exclusively. */
+  async commitFullHere(): Promise<void> {
+    if (this.#rows + this.#dirty.size > this.limits.groupRows) await this.commitHere();
+    else this.#commitLater();
+  }
+
+  /** Opens the group's transaction. For whoever runs exclusively. */
+  async beginHere(rows: number): Promise<void> {
+    this.#rows += rows;
+    if (this.#isOpen) return;
+    await this.sql.run('BEGIN IMMEDIATE');
+    this.#isOpen = true;
+  }
+
+  /** Ends the group. A failure rolls all of it back. For whoever runs exclusively. */
+  async commitHere(): Promise<void> {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+    try {
+      await this.#writeOutHere();
+      if (!this.#isOpen) return;
+      await this.sql.run('COMMIT');
+    } catch (error) {
+      await this.#lose(error);
+      throw asFileError(error);
+    }
+    this.#isOpen = false;
+    this.#rows = 0;
+  }
+
+  /** Ends the group and makes everything so far durable. */
+  async sync(): Promise<void> {
+    await this.exclusive(() => this.commitHere());
+    await this.syncCommitted();
+  }
+
+  /** Makes durable what was committed. Contents before the rows that say how long they are. */
+  async syncCommitted(): Promise<void> {
+    await this.#keeper?.sync();
+    await this.driver.sync();
+  }
+
+  /** Changes an inode ahead of its row. For whoever runs exclusively. */
+  patchAhead(inode: Inode, patch: InodePatch): void {
+    this.#dirty.patch({ ...inode, ...patch }, patch);
+    this.#commitLater();
+  }
+
+  /** Whether the database has nothing of it yet. */
+  isNew(ino: number): boolean {
+    return this.#dirty.isNew(ino);
+  }
+
+  /** Calls back when a group was lost: what kernels remember is not so. */
+  onLost(listener: () => void): () => void {
+    this.#lostListeners.add(listener);
+    return () => {
+      this.#lostListeners.delete(listener);
+    };
+  }
+
+  keepWith(keeper: Keeper): void {
+    this.#keeper = keeper;
   }
 
   /** The inode as of the last operation, if memory has it; undefined says nothing about its existence. */
   cachedInode(ino: number): Inode | undefined {
-    return this.#ahead.get(ino) ?? this.#inodes.get(ino) ?? this.overlay.node(ino)?.inode;
+    return this.#dirty.get(ino) ?? this.#inodes.get(ino) ?? this.overlay.node(ino)?.inode;
   }
 
   /** What a name is, if memory knows: 0 means that there is no such name. */
@@ -139,7 +243,7 @@ export class Store {
   async inodeHere(ino: number): Promise<Inode | null> {
     const cached = this.cachedInode(ino);
     if (cached) return cached;
-    const row = await this.driver.get(`SELECT ${inodeColumns} FROM fs_inode i WHERE i.ino = ?`, ino);
+    const row = await this.sql.get(`SELECT ${inodeColumns} FROM fs_inode i WHERE i.ino = ?`, ino);
     if (!row) return null;
     const inode = inodeOfRow(row);
     this.#inodes.set(ino, inode);
@@ -150,11 +254,17 @@ export class Store {
   async nameHere(parent: number, name: string): Promise<number> {
     const cached = this.cachedName(parent, name);
     if (cached !== undefined) return cached;
-    const row = await this.driver.get('SELECT ino FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
+    const row = await this.sql.get('SELECT ino FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
     const ino = row ? Number(row.ino) : 0;
     this.#names.set(nameKey(parent, name), ino);
     if (ino !== 0) this.#parents.set(ino, parent);
     return ino;
+  }
+
+  /** Remembers what a list has shown. For whoever runs exclusively. */
+  remember(parent: number, name: string, inode: Inode): void {
+    if (this.cachedName(parent, name) === undefined) this.#names.set(nameKey(parent, name), inode.ino);
+    if (this.cachedInode(inode.ino) === undefined) this.#inodes.set(inode.ino, inode);
   }
 
   /** The directory that holds a directory, or 0. For whoever runs exclusively. */
@@ -162,7 +272,7 @@ export class Store {
     const cached = this.#parents.get(ino) ?? this.overlay.node(ino)?.parent;
     if (cached !== undefined) return cached;
     // The schema has no index for this; the cache spares nearly every such look through the table.
-    const row = await this.driver.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
+    const row = await this.sql.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
     const parent = row ? Number(row.parent_ino) : 0;
     if (parent !== 0) this.#parents.set(ino, parent);
     return parent;
@@ -171,12 +281,6 @@ export class Store {
   /** The inode, or null. */
   inode(ino: number): Inode | Promise<Inode | null> {
     return this.cachedInode(ino) ?? this.exclusive(() => this.inodeHere(ino));
-  }
-
-  /** Sets or ends what is ahead of a file's row. For `FileData` alone. */
-  setAhead(ino: number, inode: Inode | null): void {
-    if (inode) this.#ahead.set(ino, inode);
-    else this.#ahead.delete(ino);
   }
 
   /** Counts an open file: its data stays when its last name goes. */
@@ -205,17 +309,60 @@ export class Store {
     this.#incarnations.set(ino, this.incarnation(ino) + 1);
   }
 
-  /** Forgets everything that a pull may have changed. For whoever runs exclusively, with nothing unwritten. */
+  /** Forgets everything that a pull may have changed. For whoever runs exclusively. */
   async forget(): Promise<void> {
+    await this.commitHere();
     this.#inodes.clear();
     this.#names.clear();
     this.#parents.clear();
-    await this.driver.forget();
+    await this.sql.forget();
     await this.overlay.attachHere();
   }
-}
 
-export const nameKey = (parent: number, name: string): string => `${parent}/${name}`;
+  /** Ends what would happen later by itself. */
+  stop(): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+
+  get #caches(): Caches {
+    return { inodes: this.#inodes, names: this.#names, parents: this.#parents, dirty: this.#dirty };
+  }
+
+  async #writeOutHere(): Promise<void> {
+    if (this.#keeper?.keepsBack) await this.#keeper.writeOutHere();
+    if (this.#dirty.size === 0) return;
+    await this.beginHere(this.#dirty.size);
+    await this.#dirty.writeOut(this.sql, (inode) => this.#inodes.set(inode.ino, inode));
+  }
+
+  async #lose(error: unknown): Promise<void> {
+    console.error(`agentfs: operations are lost: ${error instanceof Error ? error.message : String(error)}`);
+    await this.sql.run('ROLLBACK').catch((rollback: unknown) => {
+      // The engine ended the transaction itself.
+      if (!String(rollback).includes('no transaction')) console.error(`agentfs: rollback failed: ${rollback}`);
+    });
+    this.#isOpen = false;
+    this.#rows = 0;
+    this.failures += 1;
+    this.#dirty.clear();
+    this.#inodes.clear();
+    this.#names.clear();
+    this.#parents.clear();
+    await this.#keeper?.lost();
+    await this.overlay.attachHere();
+    for (const listener of this.#lostListeners) listener();
+  }
+
+  /** One commit, later: not a look whether anything changed. */
+  #commitLater(): void {
+    this.#timer ??= setTimeout(() => {
+      this.#timer = null;
+      // Whoever syncs is told by the count of failures.
+      this.exclusive(() => this.commitHere()).catch(() => undefined);
+    }, this.limits.commitAfterMs);
+  }
+}
 
 function asFileError(error: unknown): unknown {
   if (error instanceof FileError) return error;

@@ -1,33 +1,56 @@
 /**
- * What one operation changes. Rows are written at once, inside the database's transaction; the store's caches learn of it
- * only when that is committed.
+ * What one operation changes. It only notes it; when the operation has succeeded, its rows go into the open group and its
+ * inodes and names into the store's memory. An operation that fails has changed nothing.
  */
 import type { BoundedCache } from './bounded-cache.ts';
-import { breathe } from './breathe.ts';
+import type { DirtyInodes } from './dirty-inodes.ts';
+import type { SqlRow, SqlValue } from './driver.ts';
 import { FileError } from './errors.ts';
 import { dentryId } from './ids.ts';
-import { type Inode, type InodePatch, patchAsSql } from './inode.ts';
+import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues } from './inode.ts';
 import { copyRows, coverRows, type Statement, whiteoutRow } from './layer-rows.ts';
 import type { LowerNode } from './overlay.ts';
 import { isDirectory, isRegular, isSymlink } from './schema.ts';
-import { nameKey, type Store } from './store.ts';
+import type { Store } from './store.ts';
+
+/** The store's memory. */
+export interface Caches {
+  readonly inodes: BoundedCache<number, Inode>;
+  readonly names: BoundedCache<string, number>;
+  readonly parents: BoundedCache<number, number>;
+  readonly dirty: DirtyInodes;
+}
+
+type Step =
+  | { readonly kind: 'row'; readonly sql: string; readonly args: readonly SqlValue[] }
+  | { readonly kind: 'insert'; readonly inode: Inode }
+  | { readonly kind: 'patch'; readonly inode: Inode; readonly patch: InodePatch }
+  | { readonly kind: 'remove'; readonly inode: Inode };
 
 export class Transaction {
   readonly #store: Store;
   readonly #inodes = new Map<number, Inode | null>();
   readonly #names = new Map<string, number>();
   readonly #parents = new Map<number, number>();
+  readonly #steps: Step[] = [];
   readonly #afterCommit: (() => void)[] = [];
   readonly #copiedUp = new Set<number>();
   #changesBasePlaces = false;
+  #hasSavepoint = false;
 
   constructor(store: Store) {
     this.#store = store;
   }
 
-  get driver() {
-    return this.#store.driver;
-  }
+  /** SQL of others than files: it runs at once, before what else the operation changes, and is undone with it. */
+  readonly driver = {
+    run: async (sql: string, ...args: SqlValue[]): Promise<{ changes: number }> => {
+      await this.#savepoint();
+      return this.#store.driver.run(sql, ...args);
+    },
+    get: (sql: string, ...args: SqlValue[]): Promise<SqlRow | undefined> => this.#store.driver.get(sql, ...args),
+    all: (sql: string, ...args: SqlValue[]): Promise<SqlRow[]> => this.#store.driver.all(sql, ...args),
+  };
 
   /** Whether the delta has now, or has no longer, something where the base has something too. */
   get changesBasePlaces(): boolean {
@@ -52,84 +75,47 @@ export class Transaction {
     return inode;
   }
 
-  async insertInode(inode: Inode): Promise<void> {
-    await this.driver.run(
-      'INSERT INTO fs_inode (ino, mode, nlink, uid, gid, size, rdev, atime, mtime, ctime, atime_nsec, mtime_nsec, ctime_nsec) ' +
-        'VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
-      inode.ino,
-      inode.mode,
-      inode.nlink,
-      inode.uid,
-      inode.gid,
-      inode.size,
-      inode.rdev,
-      inode.atime.seconds,
-      inode.mtime.seconds,
-      inode.ctime.seconds,
-      inode.atime.nanoseconds,
-      inode.mtime.nanoseconds,
-      inode.ctime.nanoseconds,
-    );
+  insertInode(inode: Inode): void {
+    this.#steps.push({ kind: 'insert', inode });
     this.#inodes.set(inode.ino, inode);
   }
 
-  /** Changes columns of one row. A file that is ahead of its row keeps its own size and times in memory. */
   async patchInode(inode: Inode, patch: InodePatch): Promise<Inode> {
     await this.copyUp(inode.ino);
-    const { assignments, values } = patchAsSql(patch);
-    await this.driver.run(`UPDATE fs_inode SET ${assignments} WHERE ino = ?`, ...values, inode.ino);
     const patched = { ...inode, ...patch };
+    this.#steps.push({ kind: 'patch', inode: patched, patch });
     this.#inodes.set(inode.ino, patched);
     return patched;
   }
 
-  /** Deletes a file's or directory's rows. */
-  async removeInode(inode: Inode): Promise<void> {
-    if (this.#lower(inode.ino)) {
-      this.#inodes.set(inode.ino, null);
-      return;
-    }
-    if (isRegular(inode.mode)) await this.removeData(inode, 0);
-    if (isSymlink(inode.mode)) await this.driver.run('DELETE FROM fs_symlink WHERE ino = ?', inode.ino);
-    await this.driver.run('DELETE FROM fs_inode WHERE ino = ?', inode.ino);
+  /** Deletes a file's or directory's rows. A large file's contents go in slices, later. */
+  removeInode(inode: Inode): void {
+    if (!this.#lower(inode.ino)) this.#steps.push({ kind: 'remove', inode });
     this.#inodes.set(inode.ino, null);
   }
 
-  /** Deletes a file's rows of contents from chunk `first` on. */
-  async removeData(inode: Inode, first: number): Promise<void> {
-    const step = 64;
-    const end = Math.ceil(inode.size / this.#store.chunkSize);
-    for (let from = first; from + step < end; from += step) {
-      const sql = 'DELETE FROM fs_data WHERE ino = ? AND chunk_index BETWEEN ? AND ?';
-      await this.driver.run(sql, inode.ino, from, from + step - 1);
-      await breathe();
-    }
-    await this.driver.run('DELETE FROM fs_data WHERE ino = ? AND chunk_index >= ?', inode.ino, first);
+  insertSymlink(ino: number, target: string): void {
+    this.row('INSERT INTO fs_symlink (ino, target) VALUES (?, ?)', ino, target);
   }
 
   async insertName(parent: number, name: string, ino: number): Promise<void> {
     await this.copyUp(parent);
     const base = this.#store.overlay.baseAt(parent, name);
-    if (base) await this.#layerRows(coverRows(base));
-    await this.#insertDentry(parent, name, ino);
+    if (base) this.#layerRows(coverRows(base));
+    this.#insertDentry(parent, name, ino);
   }
 
-  async #insertDentry(parent: number, name: string, ino: number): Promise<void> {
-    await this.driver.run(
-      'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)',
-      dentryId(parent, name),
-      name,
-      parent,
-      ino,
-    );
+  #insertDentry(parent: number, name: string, ino: number): void {
+    const sql = 'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)';
+    this.row(sql, dentryId(parent, name), name, parent, ino);
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
   }
 
-  async removeName(parent: number, name: string): Promise<void> {
-    await this.driver.run('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
+  removeName(parent: number, name: string): void {
+    this.row('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
     const base = this.#store.overlay.baseAt(parent, name);
-    if (base) await this.#layerRows([whiteoutRow(base)]);
+    if (base) this.#layerRows([whiteoutRow(base)]);
     this.#names.set(nameKey(parent, name), 0);
   }
 
@@ -138,8 +124,8 @@ export class Transaction {
     const lower = this.#store.overlay.lookup(parent, name);
     if (lower && this.#lower(lower.inode.ino)) return this.insertName(parent, name, ino);
     const base = this.#store.overlay.baseAt(parent, name);
-    if (base) await this.#layerRows(coverRows(base));
-    await this.driver.run('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
+    if (base) this.#layerRows(coverRows(base));
+    this.row('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
   }
@@ -151,7 +137,8 @@ export class Transaction {
 
   async isEmptyDirectory(ino: number): Promise<boolean> {
     if (this.#store.overlay.children(ino).size > 0) return false;
-    return (await this.driver.get('SELECT 1 AS one FROM fs_dentry WHERE parent_ino = ? LIMIT 1', ino)) === undefined;
+    const row = await this.#store.sql.get('SELECT 1 AS one FROM fs_dentry WHERE parent_ino = ? LIMIT 1', ino);
+    return row === undefined;
   }
 
   /** Gives the delta its own copy of what only the base has, with the directories above it; nothing for what is in the delta. */
@@ -161,10 +148,13 @@ export class Transaction {
     const { entry, inode, parent } = node;
     this.#copiedUp.add(ino);
     await this.copyUp(parent);
-    await this.insertInode(inode);
-    await this.#layerRows(copyRows(node, this.#store.chunkSize));
+    // A row at once: what is new in memory alone has no contents in the database.
+    const marks = inodeInsertColumns.map(() => '?').join(', ');
+    this.row(`INSERT INTO fs_inode (${inodeInsertColumns.join(', ')}) VALUES (${marks})`, ...inodeInsertValues(inode));
+    this.#inodes.set(ino, inode);
+    this.#layerRows(copyRows(node, this.#store.chunkSize));
     // A name that is being removed stays removed.
-    if ((await this.name(parent, entry.name)) === ino) await this.#insertDentry(parent, entry.name, ino);
+    if ((await this.name(parent, entry.name)) === ino) this.#insertDentry(parent, entry.name, ino);
   }
 
   /** The same for a directory and everything in it: what is moved away takes its contents along. */
@@ -173,38 +163,81 @@ export class Transaction {
     for (const { inode } of this.#store.overlay.children(ino).values()) await this.copyUpTree(inode.ino);
   }
 
-  /** What only the base has, as long as this transaction has not copied it up. */
-  #lower(ino: number): LowerNode | undefined {
-    return this.#copiedUp.has(ino) ? undefined : this.#store.overlay.node(ino);
+  /** One statement, when the operation has succeeded. */
+  row(sql: string, ...args: SqlValue[]): void {
+    this.#steps.push({ kind: 'row', sql, args });
   }
 
-  async #layerRows(rows: readonly Statement[]): Promise<void> {
-    this.#changesBasePlaces = true;
-    for (const { sql, args } of rows) await this.driver.run(sql, ...args);
-  }
-
+  /** Called when the operation has succeeded. */
   afterCommit(change: () => void): void {
     this.#afterCommit.push(change);
   }
 
-  /** Hands the committed changes to the caches. */
-  applyTo(caches: {
-    inodes: BoundedCache<number, Inode>;
-    names: BoundedCache<string, number>;
-    parents: BoundedCache<number, number>;
-    ahead: Map<number, Inode>;
-  }): void {
+  /** Makes it so. A failure leaves the group unusable. */
+  async apply(caches: Caches): Promise<void> {
+    for (const step of this.#steps) await this.#take(step, caches.dirty);
+    if (this.#hasSavepoint) await this.#store.sql.run('RELEASE operation');
     for (const [ino, inode] of this.#inodes) {
-      if (inode === null) {
-        caches.ahead.delete(ino);
-        caches.inodes.delete(ino);
-      } else {
-        if (caches.ahead.has(ino)) caches.ahead.set(ino, inode);
-        caches.inodes.set(ino, inode);
-      }
+      if (inode === null) caches.inodes.delete(ino);
+      else caches.inodes.set(ino, inode);
     }
     for (const [key, ino] of this.#names) caches.names.set(key, ino);
     for (const [ino, parent] of this.#parents) caches.parents.set(ino, parent);
     for (const change of this.#afterCommit) change();
   }
+
+  /** Takes back what `driver` did. */
+  async undo(): Promise<void> {
+    if (!this.#hasSavepoint) return;
+    await this.#store.sql.run('ROLLBACK TO operation');
+    await this.#store.sql.run('RELEASE operation');
+  }
+
+  async #take(step: Step, dirty: DirtyInodes): Promise<void> {
+    switch (step.kind) {
+      case 'row':
+        await this.#store.beginHere(1);
+        await this.#store.sql.run(step.sql, ...step.args);
+        return;
+      case 'insert':
+        dirty.insert(step.inode);
+        return;
+      case 'patch':
+        dirty.patch(step.inode, step.patch);
+        return;
+      case 'remove': {
+        const { ino, mode } = step.inode;
+        const isNew = dirty.isNew(ino);
+        dirty.delete(ino);
+        if (isSymlink(mode)) await this.#delete('DELETE FROM fs_symlink WHERE ino = ?', ino);
+        if (isNew) return;
+        if (isRegular(mode)) await this.#delete('DELETE FROM fs_data WHERE ino = ?', ino);
+        await this.#delete('DELETE FROM fs_inode WHERE ino = ?', ino);
+      }
+    }
+  }
+
+  async #delete(sql: string, ino: number): Promise<void> {
+    await this.#store.beginHere(1);
+    await this.#store.sql.run(sql, ino);
+  }
+
+  /** What only the base has, as long as this transaction has not copied it up. */
+  #lower(ino: number): LowerNode | undefined {
+    return this.#copiedUp.has(ino) ? undefined : this.#store.overlay.node(ino);
+  }
+
+  #layerRows(rows: readonly Statement[]): void {
+    this.#changesBasePlaces = true;
+    for (const { sql, args } of rows) this.row(sql, ...args);
+  }
+
+  async #savepoint(): Promise<void> {
+    if (this.#hasSavepoint) return;
+    await this.#store.beginHere(1);
+    await this.#store.sql.run('SAVEPOINT operation');
+    this.#hasSavepoint = true;
+  }
 }
+
+export const nameKey = (parent: number, name: string): string => `${parent}/${name}`;

@@ -3,7 +3,7 @@ import { FileError } from '../agentfs/errors.ts';
 import { isDirectory, modeFormat } from '../agentfs/schema.ts';
 import { type ViewNode, zoneRules } from '../agentfs/views.ts';
 import { decodeName, emptyReply, type MountContext, type Operation } from './context.ts';
-import type { ListedEntry } from './handles.ts';
+import type { ListedEntry, OpenFile } from './handles.ts';
 import { entryBytes, type Request, replyFor, replyHeaderBytes, writeEntry, writeU64 } from './wire.ts';
 
 const accessMode = 0o3;
@@ -59,7 +59,7 @@ export const create: Operation = async (context, request, node) => {
 function writeOpened(context: MountContext, view: DataView, at: number, node: ViewNode, flags: number): void {
   const rules = zoneRules[node.zone];
   const appends = (flags & appendFlag) !== 0 && rules.shared && !rules.cached;
-  writeU64(view, at, context.handles.add({ kind: 'file', node, appends }));
+  writeU64(view, at, context.handles.add({ kind: 'file', node, appends, failures: context.files.store.failures }));
   view.setUint32(at + 8, context.openReplyFlags(node), true);
 }
 
@@ -86,30 +86,29 @@ export const write: Operation = async (context, request) => {
   return bytes;
 };
 
-export const flush: Operation = async (context, request) => {
-  await commit(context, context.handles.file(request.u64(0)).node.ino);
+export const flush: Operation = (context, request) => {
+  tellLoss(context, context.handles.file(request.u64(0)));
   return emptyReply(request);
 };
 
 export const fsync: Operation = async (context, request) => {
-  await commit(context, context.handles.file(request.u64(0)).node.ino);
-  await context.files.store.driver.sync();
+  const handle = context.handles.file(request.u64(0));
+  await context.files.store.sync();
+  tellLoss(context, handle);
   return emptyReply(request);
 };
 
-/** A file without a name is read by nobody who comes later: it is committed only where memory ends. */
-async function commit(context: MountContext, ino: number): Promise<void> {
-  if ((context.files.store.cachedInode(ino)?.nlink ?? 1) > 0) await context.files.data.commit(ino);
+/** Once to each handle that was open when a group of operations was lost: something that it wrote may be gone. */
+function tellLoss({ files: { store } }: MountContext, handle: OpenFile): void {
+  if (handle.failures === store.failures) return;
+  handle.failures = store.failures;
+  throw new FileError('EIO', 'what was written could not be committed');
 }
 
 export const release: Operation = async (context, request) => {
   const handle = context.handles.remove(request.u64(0));
   if (handle?.kind !== 'file') throw new FileError('EBADF', 'released what is not open');
-  try {
-    await commit(context, handle.node.ino);
-  } finally {
-    await context.files.names.close(handle.node.ino);
-  }
+  await context.files.names.close(handle.node.ino);
   return emptyReply(request);
 };
 
@@ -148,7 +147,7 @@ export const releasedir: Operation = (context, request) => {
 };
 
 export const fsyncdir: Operation = async (context, request) => {
-  await context.files.store.driver.sync();
+  await context.files.store.sync();
   return emptyReply(request);
 };
 

@@ -8,6 +8,8 @@ export interface OpenFile {
   readonly node: ViewNode;
   /** O_APPEND in a zone that other mounts change too: the end is where the server says it is. */
   readonly appends: boolean;
+  /** The store's count of lost groups that its holder knows of. */
+  failures: number;
 }
 
 export interface ListedEntry {

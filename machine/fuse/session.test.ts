@@ -295,7 +295,8 @@ test('written data is committed after a while by itself', async () => {
   const { handle, node } = await create(kernel, workspace, 'file');
   await kernel.ask(opcodes.write, node, writeBody(handle, 0, Buffer.from('open for long')));
   const { ino } = (await local.files.find('/conversations/conv_a/work/file'))!;
-  const row = () => local.driver.get('SELECT data FROM fs_data WHERE ino = ?', ino);
+  // Not the driver for others: that would write it at once.
+  const row = () => local.files.store.sql.get('SELECT data FROM fs_data WHERE ino = ?', ino);
   expect(await row()).toBeUndefined();
   while (!(await row())) await Bun.sleep(5);
   expect(String((await row())!.data)).toBe('open for long');

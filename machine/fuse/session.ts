@@ -64,10 +64,11 @@ export class FuseSession {
     this.#boundary = options.boundary;
     this.#stream = options.stream;
     this.#log = options.log ?? ((text) => console.error(text));
-    const { overlay } = this.#context.files.store;
+    const { store } = this.#context.files;
     const leaves = [
       this.#boundary.onStale((why) => this.forgetCaches(why)),
-      overlay.onChange((inos) => this.#forgetBase(inos)),
+      store.overlay.onChange((inos) => this.#forgetBase(inos)),
+      store.onLost(() => this.forgetCaches('pulled')),
     ];
     this.#leave = () => leaves.forEach((leave) => void leave());
     this.#stream.onData((bytes) => this.#receive(bytes));

@@ -116,6 +116,7 @@ describe('one organization', () => {
   });
 
   test('another machine that opens the delta sees the same', async () => {
+    await files.flush();
     const again = await OrganizationFiles.open(local.driver, defaultLimits, base);
     expect(await names(again, '/skills')).toEqual(['a', 'b']);
     expect(await names(again, '/skills/a')).toEqual(['SKILL.md']);

@@ -89,6 +89,7 @@ export class Store {
   #isOpen = false;
   #rows = 0;
   #timer: Timer | null = null;
+  #isStopped = false;
 
   private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number, overlay: Overlay) {
     this.driver = driver;
@@ -321,6 +322,7 @@ export class Store {
 
   /** Ends what would happen later by itself. */
   stop(): void {
+    this.#isStopped = true;
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
   }
@@ -356,6 +358,7 @@ export class Store {
 
   /** One commit, later: not a look whether anything changed. */
   #commitLater(): void {
+    if (this.#isStopped) return;
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
       // Whoever syncs is told by the count of failures.

@@ -11,6 +11,15 @@ export interface GitCall {
   stdout(bytes: Uint8Array): Promise<void>;
   stderr(bytes: Uint8Array): Promise<void>;
   readonly signal: AbortSignal;
+  /**
+   * `~/.gitconfig` of the caller, whose home the machine may not see. Without it the engine takes it for empty and leaves
+   * `git config --global` to the native git.
+   */
+  readonly globalConfig?: {
+    /** The whole file, bounded; null where there is none. */
+    read(): Promise<Uint8Array | null>;
+    write(bytes: Uint8Array): Promise<void>;
+  };
 }
 
 export type GitOutcome =
@@ -32,6 +41,12 @@ export interface GitCredential {
 export interface HypershGitOptions {
   /** The variables of the conversation that credentials of remotes are taken from, as they are now. */
   credentials(): Promise<Readonly<Record<string, string>>>;
+  /** Whether remotes may be on this host itself; otherwise they are refused. */
+  readonly allowLoopback?: boolean;
+  /** `host:port` that no request may go to, such as the gateway's own. */
+  readonly forbidden?: readonly string[];
+  /** Certificates of the authorities that remotes are checked with, PEM; the host's own otherwise. */
+  readonly certificates?: string;
   /** One line for the machine's log; no secret. */
   log(line: string): void;
 }

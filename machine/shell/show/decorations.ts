@@ -1,0 +1,34 @@
+/** Which references stand at which commit, as `--decorate` says it. */
+import { headOf } from '../repository/head.ts';
+import type { Repository } from '../repository/repository.ts';
+import { peel } from '../repository/revisions.ts';
+
+export async function decorationsOf(repository: Repository, isFull: boolean): Promise<Map<string, string[]>> {
+  const found = new Map<string, string[]>();
+  const head = await headOf(repository);
+  const add = (hash: string, name: string) => found.set(hash, [...(found.get(hash) ?? []), name]);
+  if (head.hash !== null) {
+    const name = head.ref === null ? 'HEAD' : `HEAD -> ${isFull ? head.ref : head.branch}`;
+    add(head.hash, name);
+  }
+  const refs = await repository.refs.list();
+  // Later names of a commit are said first.
+  for (const kind of [/^refs\/tags\//, /^refs\/remotes\//, /^refs\/heads\//, /^refs\/stash$/]) {
+    const ofKind = refs.filter(({ name }) => kind.test(name));
+    for (const { name, hash } of ofKind) {
+      if (name === head.ref) continue;
+      const commit = await peel(repository, hash, 'commit');
+      if (!commit) continue;
+      const short = isFull ? name : name.replace(/^refs\/(tags|remotes|heads)\//, '');
+      add(
+        commit,
+        name.startsWith('refs/tags/')
+          ? `tag: ${short}`
+          : isFull
+            ? name
+            : short.replace(/^refs\//, isFull ? 'refs/' : 'refs/'),
+      );
+    }
+  }
+  return found;
+}

@@ -43,7 +43,7 @@ async function putFile(files: OrganizationFiles, transaction: Transaction, file:
   const stamp = now();
   const mode = permissions === null ? modeSymlink | 0o777 : modeRegular | (permissions & 0o7777);
   const times = { atime: stamp, mtime: stamp, ctime: stamp };
-  const inode: Inode = { ino: randomIno(), mode, nlink: 1, size: bytes.length, rdev: 0, ...times };
+  const inode: Inode = { ino: randomIno(), mode, nlink: 1, uid: 0, gid: 0, size: bytes.length, rdev: 0, ...times };
   await transaction.insertInode(inode);
   if (permissions === null) {
     const target = Buffer.from(bytes).toString('utf8');

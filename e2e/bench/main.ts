@@ -1,8 +1,13 @@
 /** `bun run bench [NAME …] [--json]`: measures the built executable beside its peers in the same run. */
 import { benchFiles } from './files.ts';
+import { benchSync } from './sync.ts';
 import { benchTurn } from './turn.ts';
 
-const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = { files: benchFiles, turn: benchTurn };
+const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
+  files: benchFiles,
+  sync: benchSync,
+  turn: benchTurn,
+};
 
 const words = process.argv.slice(2);
 const names = words.filter((word) => !word.startsWith('--'));

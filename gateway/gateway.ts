@@ -21,6 +21,8 @@ import type { Health } from './http/deps.ts';
 import { createServer, type HttpServer } from './http/server.ts';
 import { newConversationId } from './ids.ts';
 import type { Log } from './log.ts';
+import { openCgroups } from './machine/cgroups.ts';
+import { guardNetwork } from './machine/network-guard.ts';
 import { startMachine } from './machine/start.ts';
 import { selfCommand } from './self.ts';
 import { StopStack } from './stop-stack.ts';
@@ -115,6 +117,12 @@ async function start(
   const transcript = createTranscript(sessiondb);
   stopping.throwIfAborted();
 
+  const cgroups = openCgroups();
+  stack.add({ name: 'cgroups', limitMs: 1_000, stop: () => cgroups.remove() });
+  const guardPort = (port: number) => guardNetwork(configuration, confinedExecPath(), cgroups.unified, port, log);
+  await guardPort(configuration.port);
+  if (!cgroups.limitsMemory) log.warn('agents have no limit of memory: it needs root and a memory cgroup');
+
   const launch: Launch = {
     version: 1,
     token: randomToken(),
@@ -126,6 +134,14 @@ async function start(
     caBundle: configuration.caBundle,
     hermesEnvironment: { ...model.hermesEnvironment },
     maxHolders: configuration.maxHolders,
+    cgroups:
+      cgroups.directories.length === 0
+        ? null
+        : {
+            directories: [...cgroups.directories],
+            memoryBytes: cgroups.limitsMemory ? configuration.holderMemoryBytes : null,
+            processes: cgroups.limitsProcesses ? configuration.holderProcesses : null,
+          },
   };
   const machine = await startMachine({
     launch,
@@ -184,6 +200,8 @@ async function start(
   });
   const { url } = listen(server, configuration.host, configuration.port);
   stack.add({ name: 'http', limitMs: graces.http + 2_000, stop: () => server.stop(graces.http) });
+  // Only now is it known which port the kernel chose.
+  if (configuration.port === 0) await guardPort(Number(new URL(url).port));
 
   return {
     url,

@@ -32,6 +32,14 @@ export const launchSchema = v.strictObject({
   /** Variables for every Hermes process of this organization, such as EDGE_MODEL_URL. Never logged. */
   hermesEnvironment: v.record(v.string(), v.string()),
   maxHolders: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1000)),
+  /** Where each holder gets cgroups of its own, one a hierarchy, and their limits; null where the host has none for us. */
+  cgroups: v.nullable(
+    v.strictObject({
+      directories: v.pipe(v.array(v.string()), v.minLength(1), v.maxLength(4)),
+      memoryBytes: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1))),
+      processes: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1))),
+    }),
+  ),
 });
 export type Launch = v.InferOutput<typeof launchSchema>;
 
@@ -45,6 +53,8 @@ const childEnd = v.strictObject({
   signal: v.nullable(v.string()),
   /** What confined-exec said about it, if anything; never a word of Hermes or of a user. */
   report: v.pipe(v.string(), v.maxLength(1000)),
+  /** Whether it was killed, and by the kernel because its memory was full as far as can be told. */
+  outOfMemory: v.boolean(),
 });
 /** How one Hermes ended that had been ready to be attached to. */
 export type ChildEnd = v.InferOutput<typeof childEnd>;

@@ -59,6 +59,7 @@ async function startMachine(launch: Launch): Promise<Machine> {
     inputs,
     socket: holderSocket,
     uids: new HostUids(),
+    cgroups: launch.cgroups,
     sessiondb: launch.sessiondb,
     files,
     boundary,

@@ -15,6 +15,7 @@ const control = @import("control.zig");
 const relay = @import("relay.zig");
 const seccomp = @import("seccomp.zig");
 const watch = @import("watch.zig");
+const cgroup = @import("cgroup.zig");
 
 const manifest_fd: sys.Fd = 4;
 const ca_bundle_fd: sys.Fd = 5;
@@ -40,6 +41,7 @@ pub fn run() noreturn {
     preferAsVictim();
     const files = takeDescriptors();
     const null_fd = process.openNull();
+    const groups = cgroup.open(&plan);
 
     const words = control.connect(plan.fuse_socket.?, plan.fuse_token.?, .control);
     sys.report_fd = words;
@@ -58,8 +60,9 @@ pub fn run() noreturn {
     if (linux.getppid() != machine) sys.fail("the machine has gone", "", .SRCH);
 
     const inner = control.pair();
-    const init = process.fork("init") orelse runInit(inner, null_fd, words);
+    const init = process.fork("init") orelse runInit(inner, null_fd, words, groups);
     _ = linux.close(inner[1]);
+    groups.close();
     process.letGoOfPipes(null_fd);
     _ = linux.close(machine_channel_fd);
     identity.dropPrivileges();
@@ -127,8 +130,8 @@ fn enterNamespaces(host_uid: ?u32, link: sys.Fd) void {
     } else {
         identity.mapOwn(uid, gid, false);
     }
-    const kinds = sys.CLONE_NEWNS | sys.CLONE_NEWPID | sys.CLONE_NEWIPC | sys.CLONE_NEWUTS | sys.CLONE_NEWCGROUP;
-    _ = sys.must(linux.unshare(kinds), "unshare mount, PID, IPC, UTS and cgroup namespace");
+    const kinds = sys.CLONE_NEWNS | sys.CLONE_NEWPID | sys.CLONE_NEWIPC | sys.CLONE_NEWUTS;
+    _ = sys.must(linux.unshare(kinds), "unshare mount, PID, IPC and UTS namespace");
     mounts.makePrivate();
 }
 
@@ -154,13 +157,14 @@ fn openFuse() sys.Fd {
     return sys.mustFd(linux.openat(linux.AT.FDCWD, "/dev/fuse", .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0), "open", "/dev/fuse");
 }
 
-fn runInit(inner: [2]sys.Fd, null_fd: sys.Fd, words: sys.Fd) noreturn {
+fn runInit(inner: [2]sys.Fd, null_fd: sys.Fd, words: sys.Fd, groups: cgroup.Groups) noreturn {
     sys.nameProcess("edge-init");
     sys.report_fd = inner[1];
     process.dieWithParent();
     _ = linux.close(words);
     _ = linux.close(inner[0]);
     if (control.peerHasGone(inner[1])) linux.exit_group(sys.exit_failure);
+    groups.enter();
     mounts.enter();
     const hermes = process.fork("Hermes") orelse becomeHermes(inner[1]);
     process.letGoOfPipes(null_fd);

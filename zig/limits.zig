@@ -15,6 +15,10 @@ pub const path_bytes = 1024;
 /// A unix socket path, without its ending zero.
 pub const socket_path_bytes = 107;
 pub const token_bytes = 64;
+pub const manifest_cgroups = 4;
+
+/// Ports of this host that one `guard` can refuse.
+pub const guard_ports = 64;
 
 pub const environment_bytes = 128 * 1024;
 pub const environment_entries = 512;

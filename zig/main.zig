@@ -5,6 +5,7 @@ const sys = @import("sys.zig");
 const supervise = @import("supervise.zig");
 const holder = @import("holder.zig");
 const shell = @import("shell.zig");
+const guard = @import("guard.zig");
 const check = @import("check.zig");
 
 /// A failed safety check ends the process at once; there is nothing to unwind.
@@ -12,7 +13,7 @@ pub const panic = std.debug.no_panic;
 /// No handler that prints a stack nobody can read: it would be most of the program.
 pub const std_options: std.Options = .{ .enable_segfault_handler = false };
 
-const usage = "usage: confined-exec supervise -- program args.. | holder | shell n candidate1..n argv0.. | check\n";
+const usage = "usage: confined-exec supervise -- program args.. | holder | shell n candidate1..n argv0.. | guard directory port.. | check\n";
 
 pub fn main(init: std.process.Init.Minimal) noreturn {
     const args = init.args.vector;
@@ -23,6 +24,7 @@ pub fn main(init: std.process.Init.Minimal) noreturn {
     sys.mode = mode;
     if (std.mem.eql(u8, mode, "holder") and args.len == 2) holder.run();
     if (std.mem.eql(u8, mode, "check") and args.len == 2) check.run();
+    if (std.mem.eql(u8, mode, "guard")) guard.run(argv[2..args.len]);
     if (std.mem.eql(u8, mode, "shell")) shell.run(argv[2..args.len], envp);
     if (std.mem.eql(u8, mode, "supervise") and args.len > 3 and std.mem.eql(u8, std.mem.span(args[2]), "--")) {
         supervise.run(@ptrCast(argv + 3), envp);

@@ -26,6 +26,9 @@ pub const Manifest = struct {
     program: ?[:0]const u8 = null,
     binds: [limits.manifest_binds]Bind = undefined,
     bind_count: usize = 0,
+    /// Directories of cgroups, one a hierarchy, that Hermes and all that it starts are put into.
+    cgroups: [limits.manifest_cgroups][:0]const u8 = undefined,
+    cgroup_count: usize = 0,
     args: [limits.manifest_args][:0]const u8 = undefined,
     arg_count: usize = 0,
 };
@@ -72,6 +75,7 @@ fn take(line: [:0]u8, out: *Manifest) ?[]const u8 {
     if (std.mem.eql(u8, key, "fuse-token")) return takeToken(value, out);
     if (std.mem.eql(u8, key, "bind")) return takeBind(value, false, out);
     if (std.mem.eql(u8, key, "bind?")) return takeBind(value, true, out);
+    if (std.mem.eql(u8, key, "cgroup")) return takeCgroup(value, out);
     if (std.mem.eql(u8, key, "exec")) return takeProgram(value, out);
     if (std.mem.eql(u8, key, "arg")) return takeArgument(value, out);
     return "unknown key";
@@ -126,6 +130,15 @@ fn takeBind(value: [:0]u8, optional: bool, out: *Manifest) ?[]const u8 {
     return null;
 }
 
+fn takeCgroup(value: [:0]const u8, out: *Manifest) ?[]const u8 {
+    if (out.cgroup_count == limits.manifest_cgroups) return "too many cgroups";
+    if (!plainPath(value)) return "malformed cgroup";
+    for (out.cgroups[0..out.cgroup_count]) |other| if (std.mem.eql(u8, other, value)) return "repeated cgroup";
+    out.cgroups[out.cgroup_count] = value;
+    out.cgroup_count += 1;
+    return null;
+}
+
 fn takeProgram(value: [:0]const u8, out: *Manifest) ?[]const u8 {
     if (out.program != null) return "repeated exec";
     if (!plainPath(value)) return "malformed exec";
@@ -169,7 +182,7 @@ fn times(comptime text: []const u8, comptime count: usize) *const [text.len * co
 
 const good_token = times("0123456789abcdef", 4);
 const good = first_line ++ "\nuid 101000\nfuse-socket /run/x/fuse.sock\nfuse-token " ++ good_token ++
-    "\nbind /usr\nbind? /nowhere\nbind /src /dst\nexec /opt/hermes/bin/python\narg -u\narg a b  c\narg \n";
+    "\nbind /usr\nbind? /nowhere\nbind /src /dst\ncgroup /sys/fs/cgroup/x\nexec /opt/hermes/bin/python\narg -u\narg a b  c\narg \n";
 
 fn expectProblem(text: []const u8, line: u32, what: []const u8) !void {
     var buffer: [limits.manifest_bytes + 4096]u8 = undefined;
@@ -194,6 +207,8 @@ test "a whole manifest" {
     try testing.expectEqualStrings("/src", out.binds[2].source);
     try testing.expectEqualStrings("/dst", out.binds[2].target);
     try testing.expectEqual(0, out.binds[2].target.ptr[4]);
+    try testing.expectEqual(1, out.cgroup_count);
+    try testing.expectEqualStrings("/sys/fs/cgroup/x", out.cgroups[0]);
     try testing.expectEqualStrings("/opt/hermes/bin/python", out.program.?);
     try testing.expectEqual(3, out.arg_count);
     try testing.expectEqualStrings("a b  c", out.args[1]);
@@ -225,15 +240,16 @@ test "malformed text" {
     try expectProblem(first_line ++ "\r\n", 1, "unknown version");
     try expectProblem(first_line ++ "\nUID 5\n", 2, "unknown key");
     try expectProblem(first_line ++ "\n uid 5\n", 2, "unknown key");
-    try expectProblem(good ++ "more 1\n", 12, "unknown key");
+    try expectProblem(good ++ "more 1\n", 13, "unknown key");
 }
 
 test "single keys are not repeated" {
-    try expectProblem(good ++ "uid 101000\n", 12, "repeated uid");
-    try expectProblem(good ++ "fuse-socket /s\n", 12, "repeated fuse-socket");
-    try expectProblem(good ++ "fuse-token " ++ good_token ++ "\n", 12, "repeated fuse-token");
-    try expectProblem(good ++ "exec /p\n", 12, "repeated exec");
-    try expectProblem(good ++ "bind /other /dst\n", 12, "repeated bind");
+    try expectProblem(good ++ "uid 101000\n", 13, "repeated uid");
+    try expectProblem(good ++ "fuse-socket /s\n", 13, "repeated fuse-socket");
+    try expectProblem(good ++ "fuse-token " ++ good_token ++ "\n", 13, "repeated fuse-token");
+    try expectProblem(good ++ "exec /p\n", 13, "repeated exec");
+    try expectProblem(good ++ "cgroup /sys/fs/cgroup/x\n", 13, "repeated cgroup");
+    try expectProblem(good ++ "bind /other /dst\n", 13, "repeated bind");
 }
 
 test "ids, tokens and paths" {
@@ -257,6 +273,7 @@ test "ids, tokens and paths" {
         try expectProblem(try std.fmt.bufPrint(&buffer, h ++ "bind {s}\n", .{path}), 2, "bind to a reserved place");
     }
     try expectProblem(h ++ "exec python\n", 2, "malformed exec");
+    try expectProblem(h ++ "cgroup /sys/../proc\n", 2, "malformed cgroup");
 }
 
 test "limits" {
@@ -270,5 +287,6 @@ test "limits" {
         length += (try std.fmt.bufPrint(buffer[length..], "bind /d{d}\n", .{index})).len;
     }
     try expectProblem(buffer[0..length], limits.manifest_binds + 2, "too many binds");
+    try expectProblem(h ++ "cgroup /a\ncgroup /b\ncgroup /c\ncgroup /d\ncgroup /e\n", 6, "too many cgroups");
     try expectProblem(h ++ "bind /" ++ comptime times("d", 256) ++ "\n", 2, "malformed bind");
 }

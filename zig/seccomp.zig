@@ -27,6 +27,9 @@ const denied_to_holder = [_][]const u8{
 
 /// Socket families of a holder: unix, IPv4, IPv6, and netlink, which name resolution asks for addresses.
 const holder_families = [_]u32{ 1, 2, 10, 16 };
+/// Protocols of these: the family's own (of netlink the one about addresses), and TCP, UDP and ICMP by name. Others, such as
+/// multipath TCP or SCTP, reach the same network by a path of the kernel's that fewer eyes have seen.
+const holder_protocols = [_]u32{ 0, 1, 6, 17, 58 };
 
 /// All that a relay does once it runs.
 const allowed_to_relay = [_][]const u8{
@@ -119,14 +122,20 @@ const Builder = struct {
     }
 
     fn refuseOtherSockets(self: *Builder) void {
-        const families = holder_families.len;
-        self.add(.{ .code = jump_equal, .jump_false = families + 3, .k = @backingInt(linux.SYS.socket) });
-        self.add(.{ .code = load_word, .k = atArgument(0) });
-        for (holder_families, 0..) |family, index| {
-            self.add(.{ .code = jump_equal, .jump_true = @intCast(families - index), .k = family });
-        }
-        self.verdict(failWith(.AFNOSUPPORT));
+        const skipped = holder_families.len + holder_protocols.len + 5;
+        self.add(.{ .code = jump_equal, .jump_false = skipped, .k = @backingInt(linux.SYS.socket) });
+        self.requireOneOf(atArgument(0), &holder_families, failWith(.AFNOSUPPORT));
+        self.requireOneOf(atArgument(2), &holder_protocols, failWith(.PROTONOSUPPORT));
         self.verdict(allow);
+    }
+
+    /// Goes on behind itself when the word is one of `values`: `values.len + 2` instructions.
+    fn requireOneOf(self: *Builder, comptime word: u32, comptime values: []const u32, comptime refusal: u32) void {
+        self.add(.{ .code = load_word, .k = word });
+        for (values, 0..) |value, index| {
+            self.add(.{ .code = jump_equal, .jump_true = @intCast(values.len - index), .k = value });
+        }
+        self.verdict(refusal);
     }
 };
 

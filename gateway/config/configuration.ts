@@ -28,6 +28,11 @@ export interface Configuration {
   /** Absolute; null: the embedded certificate authorities. */
   readonly caBundle: string | null;
   readonly maxHolders: number;
+  readonly holderMemoryBytes: number;
+  readonly holderProcesses: number;
+  readonly networkGuard: 'require' | 'when-possible';
+  /** Of this host, beside the gateway's own. */
+  readonly deniedPorts: readonly number[];
   readonly maxMessageBytes: number;
   readonly turnDeadlineS: number;
   readonly failedProseDays: number;
@@ -101,6 +106,10 @@ export function readConfiguration(environment: Environment, file: string | null)
     hermesRuntime: values.EDGE_HERMES_RUNTIME === null ? null : resolve(values.EDGE_HERMES_RUNTIME),
     caBundle: values.EDGE_CA_BUNDLE === null ? null : resolve(values.EDGE_CA_BUNDLE),
     maxHolders: values.EDGE_MAX_HOLDERS,
+    holderMemoryBytes: values.EDGE_HOLDER_MEMORY_MIB * 1024 * 1024,
+    holderProcesses: values.EDGE_HOLDER_PROCESSES,
+    networkGuard: values.EDGE_NETWORK_GUARD,
+    deniedPorts: values.EDGE_DENIED_PORTS ?? [],
     maxMessageBytes: values.EDGE_MAX_MESSAGE_BYTES,
     turnDeadlineS: values.EDGE_TURN_DEADLINE_S,
     failedProseDays: values.EDGE_FAILED_PROSE_DAYS,

@@ -54,6 +54,7 @@ const baseUrl = (schemes: readonly string[]) =>
     v.transform((value) => value.replace(/^libsql:/, 'https:').replace(/\/+$/, '')),
   );
 
+const ports = 'must be at most 48 ports from 1 to 65535 with commas between them';
 const path = v.pipe(text, v.minLength(1));
 const name = v.pipe(text, v.minLength(1), v.maxLength(200, 'is longer than 200 characters'));
 const credential = v.pipe(text, v.regex(/^\S+$/, 'has white space in it'));
@@ -112,6 +113,32 @@ export const settings = {
     meaning: 'conversations whose agent may run at the same time (about 110 MB each)',
     default: '16',
     schema: integer(1, 1_000),
+  }),
+  EDGE_HOLDER_MEMORY_MIB: setting({
+    meaning: 'memory in MiB of one agent and all that it runs; needs root and a memory cgroup',
+    default: '3072',
+    schema: integer(256, 4 * 1024 * 1024),
+  }),
+  EDGE_HOLDER_PROCESSES: setting({
+    meaning: 'processes and threads of one agent and all that it runs',
+    default: '2048',
+    schema: integer(64, 2048),
+  }),
+  EDGE_NETWORK_GUARD: setting({
+    meaning:
+      'require: start only where agents can be kept from the gateway, cloud metadata and EDGE_DENIED_PORTS, which needs root and cgroup version 2; when-possible: start in any case',
+    default: 'when-possible',
+    schema: v.pipe(text, v.picklist(['require', 'when-possible'], 'must be require or when-possible')),
+  }),
+  EDGE_DENIED_PORTS: setting({
+    meaning: 'further ports of this host that agents may not reach, with commas between them',
+    default: null,
+    schema: v.pipe(
+      text,
+      v.regex(/^[0-9]{1,5}(, *[0-9]{1,5}){0,47}$/, ports),
+      v.transform((value) => value.split(',').map(Number)),
+      v.array(v.pipe(v.number(), v.minValue(1, ports), v.maxValue(65_535, ports))),
+    ),
   }),
   EDGE_MAX_MESSAGE_BYTES: setting({
     meaning: 'size of one message in bytes, attachments not counted',

@@ -9,6 +9,8 @@ export interface Finding {
   readonly name: string;
   /** Null: it is there. Otherwise what is wrong and what to do. */
   readonly fix: string | null;
+  /** What is missing then is told, and stops nothing. */
+  readonly optional?: true;
 }
 
 /** How long one check may take. */
@@ -128,6 +130,8 @@ function lastLine(output: string): string {
 
 /** The findings that stop a start, one line each; null when all is there. */
 export function missing(findings: readonly Finding[]): string | null {
-  const lines = findings.filter(({ fix }) => fix !== null).map(({ name, fix }) => `missing: ${name}: ${fix}`);
+  const lines = findings
+    .filter(({ fix, optional }) => fix !== null && !optional)
+    .map(({ name, fix }) => `missing: ${name}: ${fix}`);
   return lines.length === 0 ? null : lines.join('\n');
 }

@@ -8,6 +8,8 @@ import { modelMissing } from '../config/model.ts';
 import { confinedExecPath } from '../confined-exec.ts';
 import { openDataDirectory } from '../datadir/data-directory.ts';
 import { connect } from '../governance/connection.ts';
+import { openCgroups } from '../machine/cgroups.ts';
+import { attachGuard } from '../machine/network-guard.ts';
 import { checkCaBundle, checkKernel, checkRuntime, type Finding } from './checks.ts';
 
 const databaseLimitMs = 15_000;
@@ -16,17 +18,20 @@ const databaseLimitMs = 15_000;
 export async function runDoctor(argv: readonly string[]): Promise<number> {
   const { values } = parseArgs({ args: [...argv], options: { config: { type: 'string' } }, strict: true });
   const configuration = readConfiguration(process.env, values.config ?? null);
-  const found = await Promise.all([
+  const found: readonly (readonly Finding[])[] = await Promise.all([
     checkKernel(confinedExecPath()),
     checkRuntime(configuration.hermesRuntime, true).then((finding) => [finding]),
     Promise.resolve(checkCaBundle(configuration.caBundle)),
     Promise.resolve([checkDataDirectory(configuration)]),
     checkDatabases(configuration),
+    checkIsolation(configuration),
     Promise.resolve([{ name: 'model', fix: configuration.model === null ? modelMissing() : null }]),
   ]);
   const findings = found.flat();
-  for (const { name, fix } of findings) console.log(fix === null ? `ok       ${name}` : `missing  ${name}: ${fix}`);
-  const bad = findings.filter(({ fix }) => fix !== null).length;
+  for (const { name, fix, optional } of findings) {
+    console.log(fix === null ? `ok       ${name}` : `${optional ? 'without ' : 'missing '} ${name}: ${fix}`);
+  }
+  const bad = findings.filter(({ fix, optional }) => fix !== null && !optional).length;
   console.log(bad === 0 ? '\nEverything is there.' : `\n${bad} of ${findings.length} things are missing.`);
   return bad === 0 ? 0 : 1;
 }
@@ -46,6 +51,21 @@ function checkDataDirectory(configuration: Configuration): Finding {
     return { name, fix: null };
   } catch (error) {
     return { name, fix: (error as Error).message };
+  }
+}
+
+/** What only a privileged start can have: tried on cgroups that are removed again. */
+async function checkIsolation({ networkGuard }: Configuration): Promise<readonly Finding[]> {
+  const cgroups = openCgroups();
+  try {
+    const reason = await attachGuard(confinedExecPath(), cgroups.unified, []);
+    const memory = 'it needs root and a memory cgroup; as a service of systemd, Delegate=yes';
+    return [
+      { name: 'network guard', fix: reason, ...(networkGuard === 'require' ? {} : { optional: true }) },
+      { name: 'memory limit of an agent', fix: cgroups.limitsMemory ? null : memory, optional: true },
+    ];
+  } finally {
+    cgroups.remove();
   }
 }
 

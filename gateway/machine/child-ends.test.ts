@@ -2,7 +2,13 @@ import { expect, test } from 'bun:test';
 import type { ChildEnd } from '../../machine/launch.ts';
 import { ChildEnds, describeChildEnd } from './child-ends.ts';
 
-const killed = (generation: number): ChildEnd => ({ generation, code: null, signal: 'SIGKILL', report: '' });
+const killed = (generation: number): ChildEnd => ({
+  generation,
+  code: null,
+  signal: 'SIGKILL',
+  report: '',
+  outOfMemory: false,
+});
 
 test('an end is told to those who asked before and to those who ask after', async () => {
   const ends = new ChildEnds();
@@ -39,9 +45,12 @@ test('old ends are forgotten', async () => {
 
 test('an end in words', () => {
   expect(describeChildEnd(killed(1))).toBe('SIGKILL');
-  expect(describeChildEnd({ generation: 1, code: 1, signal: null, report: '' })).toBe('exit code 1');
+  expect(describeChildEnd({ ...killed(1), outOfMemory: true })).toBe(
+    'SIGKILL: out of memory, EDGE_HOLDER_MEMORY_MIB is its limit',
+  );
+  expect(describeChildEnd({ ...killed(1), code: 1, signal: null })).toBe('exit code 1');
   const report = 'confined-exec holder: the notifier ended: EPIPE\nconfined-exec holder: the relay ended: EPIPE';
-  expect(describeChildEnd({ generation: 1, code: 126, signal: null, report })).toBe(
+  expect(describeChildEnd({ ...killed(1), code: 126, signal: null, report })).toBe(
     'exit code 126: confined-exec holder: the notifier ended: EPIPE; confined-exec holder: the relay ended: EPIPE',
   );
 });

@@ -49,6 +49,9 @@ export class ChildEnds {
 
 /** For a sentence such as `The agent ended (…)`: the signal, or the exit code and what confined-exec said. */
 export function describeChildEnd(end: ChildEnd): string {
+  if (end.outOfMemory) {
+    return `${end.signal ?? `exit code ${end.code}`}: out of memory, EDGE_HOLDER_MEMORY_MIB is its limit`;
+  }
   if (end.signal !== null) return end.signal;
   const said = end.report.replaceAll('\n', '; ');
   return said ? `exit code ${end.code}: ${said}` : `exit code ${end.code}`;

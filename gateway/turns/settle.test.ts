@@ -94,11 +94,17 @@ test('what the agent said about its failure is quoted, what the model said is no
 });
 
 test('a child that ended during the turn is named by its signal or exit code', () => {
-  const child = { generation: 3, code: null, signal: 'SIGSEGV', report: '' };
+  const child = { generation: 3, code: null, signal: 'SIGSEGV', report: '', outOfMemory: false };
   expect(settle(facts({ end: { kind: 'gone', child } }))).toMatchObject({
     problem: { detail: expect.stringContaining('(SIGSEGV)'), signal: 'SIGSEGV' },
   });
-  const exit = { generation: 3, code: 126, signal: null, report: 'confined-exec holder: the relay ended: EPIPE' };
+  const exit = {
+    generation: 3,
+    code: 126,
+    signal: null,
+    report: 'confined-exec holder: the relay ended: EPIPE',
+    outOfMemory: false,
+  };
   expect(settle(facts({ end: { kind: 'gone', child: exit } }))).toMatchObject({
     problem: { detail: expect.stringContaining('exit code 126: confined-exec holder: the relay'), exitCode: 126 },
   });

@@ -21,6 +21,7 @@ export const setGroupBit = 0o2000;
 
 export const isDirectory = (mode: number): boolean => (mode & modeFormat) === modeDirectory;
 export const isRegular = (mode: number): boolean => (mode & modeFormat) === modeRegular;
+export const isFifo = (mode: number): boolean => (mode & modeFormat) === modeFifo;
 export const isDevice = (mode: number): boolean =>
   (mode & modeFormat) === modeCharacterDevice || (mode & modeFormat) === modeBlockDevice;
 export const isSymlink = (mode: number): boolean => (mode & modeFormat) === modeSymlink;

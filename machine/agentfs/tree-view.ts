@@ -11,6 +11,7 @@ export class TreeView implements FileView {
   readonly files: OrganizationFiles;
   readonly label = 'tree';
   readonly ownership = 'kept';
+  readonly specialFiles = true;
   readonly root: ViewNode;
 
   /** `mounts`: whether several mounts show the tree at once; then no kernel remembers anything. */

@@ -68,6 +68,11 @@ export interface FileView {
   /** For log lines. */
   readonly label: string;
   readonly ownership: Ownership;
+  /**
+   * Whether FIFOs and device nodes may be made. Not in a holder: opening a FIFO waits for its other end, so that one would hold
+   * up Hermes when it opens what a tool or a client names. Sockets cannot be opened, and may be made anywhere.
+   */
+  readonly specialFiles: boolean;
   /** The node of the mount's root directory. */
   readonly root: ViewNode;
   isRoot(node: ViewNode): boolean;
@@ -111,6 +116,7 @@ export class HolderView implements FileView {
   readonly files: OrganizationFiles;
   readonly conversation: string;
   readonly ownership = 'squashed';
+  readonly specialFiles = false;
   readonly root = rootNode;
   readonly #roots: ViewRoots;
   readonly #root: ReadonlyMap<string, ViewNode>;

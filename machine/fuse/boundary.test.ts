@@ -1,6 +1,8 @@
 /** A real mount between work boundaries: what the cloud changed is seen, and nothing asks the cloud without need. */
 import { afterAll, beforeAll, expect } from 'bun:test';
-import { join } from 'node:path';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { startAuthority, type TestAuthority } from '../agentfs/authority.fixture.ts';
 import { type OpenedFiles, openOrganizationFiles } from '../sync.ts';
 import { Gate } from './gate.ts';
@@ -73,10 +75,13 @@ mountTest(
   'what the cloud changed meanwhile is seen in the next turn, in names, attributes and contents, also from a directory that a process sits in',
   async () => {
     await turn(() => shell(workspace, 'ls -l . sub >/dev/null; cat sub/file; stat sub/new 2>/dev/null || true'));
-    await shell(workspace, 'mkfifo go');
+    // Outside of the view, which has no FIFOs.
+    const go = join(mkdtempSync(join(tmpdir(), 'edge-go-')), 'go');
+    chmodSync(dirname(go), 0o777);
+    await shell(workspace, `mkfifo ${go}`);
     const sitting = shell(
       `${workspace}/sub`,
-      'touch ../sits; read -r -t 20 < ../go || true; cat file new; pwd -P | grep -c sub; ls',
+      `touch ../sits; read -r -t 20 < ${go} || true; cat file new; pwd -P | grep -c sub; ls`,
     );
     await shell(workspace, 'until [ -e sits ]; do sleep 0.05; done');
     const before = (await authority.cloud.stat(`${root}/work/sub/file`))!;
@@ -90,8 +95,9 @@ mountTest(
     await authority.cloud.writeFileOnce(`${root}/work/sub/new`, Buffer.from(', and new'));
     const { result } = await turn(() => shell(workspace, 'stat -c %s sub/file; cat sub/file sub/new; ls sub'));
     expect(result.output).toBe('20\nchanged in the cloud, and newfile\nnew\n');
-    await turn(() => shell(workspace, 'timeout 5 bash -c "echo > go"'));
+    await turn(() => shell(workspace, `timeout 5 bash -c "echo > ${go}"`));
     expect((await sitting).output).toContain('changed in the cloud, and new1\nfile\nnew');
+    rmSync(dirname(go), { recursive: true });
   },
   30_000,
 );

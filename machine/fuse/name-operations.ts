@@ -3,7 +3,7 @@ import { FileError } from '../agentfs/errors.ts';
 import type { Inode, InodePatch, Stamp } from '../agentfs/inode.ts';
 import { now } from '../agentfs/inode.ts';
 import type { RenameMode } from '../agentfs/namespace.ts';
-import { isDevice } from '../agentfs/schema.ts';
+import { isDevice, isFifo } from '../agentfs/schema.ts';
 import { type Found, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
 import { decodeLookup, decodeName, emptyReply, holderUser, type MountContext, type Operation } from './context.ts';
 import { entryBytes, type Request, replyFor, replyHeaderBytes, writeU64 } from './wire.ts';
@@ -91,8 +91,7 @@ export const symlink: Operation = async (context, request, node) => {
 export const mknod: Operation = async (context, request, node) => {
   const { place, zone } = context.view.placeToChange(node, decodeName(request.text(16)));
   const mode = request.u32(0);
-  // Devices are for who shows owners: in a holder every program has the same rights.
-  if (isDevice(mode) && context.view.ownership !== 'kept') throw new FileError('EPERM', 'devices');
+  if (!context.view.specialFiles && (isDevice(mode) || isFifo(mode))) throw new FileError('EPERM', 'FIFOs and devices');
   const options = { ...context.maker(request), rdev: request.u32(4) };
   return context.entryReply(request, zone, await context.files.names.create(place, mode, options));
 };

@@ -23,7 +23,12 @@ test('a runtime whose path has white space is named by a link in the run directo
     hermesEnvironment: {},
     caBundle: null,
   } as unknown as Launch);
-  const fd = inputs.manifest(101000, join(root, 'fuse.sock'), 'f'.repeat(64));
+  const fd = inputs.manifest({
+    uid: 101000,
+    fuseSocket: join(root, 'fuse.sock'),
+    fuseToken: 'f'.repeat(64),
+    cgroups: [],
+  });
   const manifest = readFileSync(`/proc/self/fd/${fd}`, 'utf8');
   for (const one of [fd, inputs.caBundle, inputs.environment, inputs.startScript]) closeSync(one);
   expect(manifest).toContain(`bind ${join(root, 'runtime')} /opt/hermes\n`);

@@ -6,7 +6,7 @@ import { executablePath, sealedMemfd } from '../../bunfs-assets/memfd.ts';
 import { readRuntime } from '../../bunfs-assets/runtime.ts';
 import { startScript } from '../../bunfs-assets/start-script.ts';
 import type { Launch } from '../launch.ts';
-import { type Bind, formatManifest } from './manifest.ts';
+import { type Bind, formatManifest, type HolderManifest } from './manifest.ts';
 
 /** Where a holder sees the Hermes runtime, whatever its place outside. */
 const runtimeTarget = '/opt/hermes';
@@ -19,7 +19,7 @@ export interface HolderInputs {
   readonly environment: number;
   readonly startScript: number;
   /** A sealed memfd with the launch manifest of one holder; the caller closes it. */
-  manifest(uid: number, fuseSocket: string, fuseToken: string): number;
+  manifest(holder: Pick<HolderManifest, 'uid' | 'fuseSocket' | 'fuseToken' | 'cgroups'>): number;
 }
 
 /** Reads the runtime and the embedded files once. Throws with what is missing and how to fix it. */
@@ -31,14 +31,12 @@ export function prepareInputs(launch: Launch): HolderInputs {
     caBundle: sealedMemfd('ca-bundle', launch.caBundle === null ? readAsset(caBundle) : readFileSync(launch.caBundle)),
     environment: sealedMemfd('environment', formatEnvironment(launch.hermesEnvironment, runtime.basePrefix)),
     startScript: sealedMemfd('start-script', startScript()),
-    manifest: (uid, fuseSocket, fuseToken) =>
+    manifest: (holder) =>
       sealedMemfd(
         'manifest',
         Buffer.from(
           formatManifest({
-            uid,
-            fuseSocket,
-            fuseToken,
+            ...holder,
             binds,
             program: `${runtimeTarget}/bin/python`,
             args: ['-I', '/opt/edge/start.py'],

@@ -10,6 +10,7 @@ const manifest: HolderManifest = {
     { source: '/srv/runtime', target: '/opt/hermes', optional: false },
     { source: '/etc/gitconfig', target: '/etc/gitconfig', optional: true },
   ],
+  cgroups: ['/sys/fs/cgroup/edge/holder.1'],
   program: '/opt/hermes/bin/python',
   args: ['-I', '/opt/edge/start.py'],
 };
@@ -23,6 +24,7 @@ test('one key and value a line, in the order confined-exec reads them', () => {
     'bind /usr',
     'bind /srv/runtime /opt/hermes',
     'bind? /etc/gitconfig',
+    'cgroup /sys/fs/cgroup/edge/holder.1',
     'exec /opt/hermes/bin/python',
     'arg -I',
     'arg /opt/edge/start.py',

@@ -7,6 +7,8 @@ export interface HolderManifest {
   /** 64 hex digits that the holder shows on the fuse socket. */
   readonly fuseToken: string;
   readonly binds: readonly Bind[];
+  /** Directories of the cgroups that Hermes and its tools are put into. */
+  readonly cgroups: readonly string[];
   readonly program: string;
   readonly args: readonly string[];
 }
@@ -28,6 +30,7 @@ export function formatManifest(manifest: HolderManifest): string {
     line('fuse-socket', manifest.fuseSocket),
     line('fuse-token', manifest.fuseToken),
     ...manifest.binds.map(formatBind),
+    ...manifest.cgroups.map((directory) => line('cgroup', directory)),
     line('exec', manifest.program),
     ...manifest.args.map((arg) => line('arg', arg)),
   ];

@@ -5,10 +5,11 @@ import type { OrganizationFiles } from '../agentfs/files.ts';
 import type { HolderView } from '../agentfs/views.ts';
 import { Gate } from '../fuse/gate.ts';
 import { FuseSession } from '../fuse/session.ts';
-import type { AuthorityAddress, ChildEnd } from '../launch.ts';
+import type { AuthorityAddress, ChildEnd, Launch } from '../launch.ts';
 import { channelOf } from '../sessiondb/channel.ts';
 import { SessionRelay } from '../sessiondb/relay.ts';
 import type { WorkBoundary } from '../sync.ts';
+import { HolderCgroup, LeftCgroups } from './cgroup.ts';
 import { HolderChild } from './child.ts';
 import type { HolderSocket, HolderStream } from './holder-socket.ts';
 import type { Holder, Start, StartHolder } from './holders.ts';
@@ -19,6 +20,7 @@ export interface StartDependencies {
   readonly inputs: HolderInputs;
   readonly socket: HolderSocket;
   readonly uids: HostUids;
+  readonly cgroups: Launch['cgroups'];
   readonly sessiondb: AuthorityAddress;
   readonly files: OrganizationFiles;
   readonly boundary: WorkBoundary;
@@ -34,6 +36,7 @@ const startTimeoutMs = 30_000;
 const retireTimeoutMs = 5_000;
 
 export function createStartHolder(dependencies: StartDependencies): StartHolder {
+  const leftCgroups = new LeftCgroups();
   return async (conversation, session, generation): Promise<Start> => {
     const startedAt = performance.now();
     dependencies.boundary.begin(conversation);
@@ -42,7 +45,7 @@ export function createStartHolder(dependencies: StartDependencies): StartHolder 
       void dependencies.boundary.end(conversation);
       return { outcome: 'refused', refusal: 'unknown-conversation', detail: 'this conversation was never established' };
     }
-    const starting = new StartingHolder(dependencies, view, conversation, session, generation);
+    const starting = new StartingHolder(dependencies, leftCgroups, view, conversation, session, generation);
     try {
       const holder = await starting.run();
       return { outcome: 'started', holder, admissionMs: performance.now() - startedAt };
@@ -63,6 +66,7 @@ async function openView({ files, boundary }: StartDependencies, conversation: st
 
 class StartingHolder {
   readonly #dependencies: StartDependencies;
+  readonly #leftCgroups: LeftCgroups;
   readonly #view: HolderView;
   readonly #conversation: string;
   readonly #session: string | null;
@@ -74,12 +78,14 @@ class StartingHolder {
 
   constructor(
     dependencies: StartDependencies,
+    leftCgroups: LeftCgroups,
     view: HolderView,
     conversation: string,
     session: string | null,
     generation: number,
   ) {
     this.#dependencies = dependencies;
+    this.#leftCgroups = leftCgroups;
     this.#view = view;
     this.#conversation = conversation;
     this.#session = session;
@@ -87,7 +93,7 @@ class StartingHolder {
   }
 
   async run(): Promise<Holder> {
-    const { socket, uids, boundary, log, onEnd } = this.#dependencies;
+    const { socket, uids, boundary, log, onEnd, cgroups } = this.#dependencies;
     const uid = uids.take();
     const token = randomBytes(32).toString('hex');
     const unexpect = socket.expect({
@@ -96,16 +102,24 @@ class StartingHolder {
       onControl: (stream) => this.#listen(stream),
     });
     let child: SpawnedHolder;
+    let cgroup: HolderCgroup | null = null;
     try {
-      child = this.#spawn(uid, token);
+      if (cgroups !== null) cgroup = HolderCgroup.make(cgroups, `holder.${this.#generation}`);
+      child = this.#spawn(uid, token, cgroup?.directories ?? []);
     } catch (error) {
       // There is no process whose end would clear this up.
+      if (cgroup) this.#leftCgroups.leave(cgroup);
       unexpect();
       uids.release(uid);
       void boundary.end(this.#conversation);
       throw error;
     }
-    const ended = this.#whenGone(child, uid);
+    // Before anybody is told of the end, and removed only behind that.
+    const exit = child.exited.then((how) => ({
+      ...how,
+      outOfMemory: how.signal === 'SIGKILL' && cgroup?.ranOutOfMemory() === true,
+    }));
+    const ended = this.#whenGone(child, uid, exit, cgroup);
     try {
       await Promise.race([
         this.#armed.promise,
@@ -119,16 +133,16 @@ class StartingHolder {
     } finally {
       unexpect();
     }
-    child.exited.then((exit) => {
-      onEnd({ generation: this.#generation, ...exit, report: child.report.trim().slice(-1000) });
-      if (exit.code !== 0) log(`holder ${this.#conversation}: ended: ${describe(exit, child.report)}`);
+    exit.then((how) => {
+      onEnd({ generation: this.#generation, ...how, report: child.report.trim().slice(-1000) });
+      if (how.code !== 0) log(`holder ${this.#conversation}: ended: ${describe(how, child.report)}`);
     });
     return this.#holder(child, ended);
   }
 
-  #spawn(uid: number, token: string): SpawnedHolder {
+  #spawn(uid: number, token: string, cgroups: readonly string[]): SpawnedHolder {
     const { inputs, socket, sessiondb, log } = this.#dependencies;
-    const manifest = inputs.manifest(uid, socket.path, token);
+    const manifest = inputs.manifest({ uid, fuseSocket: socket.path, fuseToken: token, cgroups });
     try {
       const process = Bun.spawn([inputs.confinedExec, 'holder'], {
         argv0: 'confined-exec',
@@ -183,11 +197,17 @@ class StartingHolder {
   }
 
   /** Resolves when the process is gone and nothing of what served it is open. */
-  async #whenGone(child: SpawnedHolder, uid: number): Promise<void> {
-    await child.exited;
+  async #whenGone(
+    child: SpawnedHolder,
+    uid: number,
+    exit: Promise<unknown>,
+    cgroup: HolderCgroup | null,
+  ): Promise<void> {
+    await exit;
     this.#control?.close();
     await Promise.all([this.#fuse?.close(), child.relayed]);
     this.#dependencies.uids.release(uid);
+    if (cgroup) this.#leftCgroups.leave(cgroup);
     void this.#dependencies.boundary.end(this.#conversation);
   }
 
@@ -219,8 +239,9 @@ class SpawnedHolder extends HolderChild {
   }
 }
 
-function describe(exit: { code: number | null; signal: string | null }, report: string): string {
-  const how = exit.signal ? `by ${exit.signal}` : `exit code ${exit.code}`;
+function describe(exit: { code: number | null; signal: string | null; outOfMemory?: boolean }, report: string): string {
+  const memory = exit.outOfMemory ? ', its memory was full' : '';
+  const how = exit.signal ? `by ${exit.signal}${memory}` : `exit code ${exit.code}${memory}`;
   return report ? `${how}: ${report.trim()}` : how;
 }
 

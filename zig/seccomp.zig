@@ -111,6 +111,15 @@ const Builder = struct {
         self.verdict(allow);
     }
 
+    /// Limits of another process: a tool could take from Hermes, whose user it is, the descriptors and the memory it needs.
+    fn refuseLimitsOfOthers(self: *Builder) void {
+        self.add(.{ .code = jump_equal, .jump_false = 4, .k = @backingInt(linux.SYS.prlimit64) });
+        self.add(.{ .code = load_word, .k = atArgument(0) });
+        self.add(.{ .code = jump_equal, .jump_true = 1, .k = 0 });
+        self.verdict(failWith(.PERM));
+        self.verdict(allow);
+    }
+
     /// Pushing characters into a terminal types commands for whoever reads it.
     fn refuseTerminalInjection(self: *Builder) void {
         self.add(.{ .code = jump_equal, .jump_false = 5, .k = @backingInt(linux.SYS.ioctl) });
@@ -166,6 +175,7 @@ const holder_filter = filter: {
     for (denied_to_all) |name| builder.onCall(name, failWith(.PERM));
     for (denied_to_holder) |name| builder.onCall(name, failWith(.PERM));
     builder.refuseNamespaceClone();
+    builder.refuseLimitsOfOthers();
     builder.refuseTerminalInjection();
     builder.refuseOtherSockets();
     builder.verdict(allow);

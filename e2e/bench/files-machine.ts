@@ -46,14 +46,12 @@ async function startMachine({ directory, agentfs }: MachineStart) {
       caBundle: sealedMemfd('ca-bundle', Buffer.from('none\n')),
       environment: sealedMemfd('environment', Buffer.from('HOME=/tmp\0PATH=/usr/bin:/bin\0LANG=C.UTF-8\0')),
       startScript: sealedMemfd('start-script', Buffer.from('print()\n')),
-      manifest: (uid, fuseSocket, fuseToken) =>
+      manifest: (holder) =>
         sealedMemfd(
           'manifest',
           Buffer.from(
             formatManifest({
-              uid,
-              fuseSocket,
-              fuseToken,
+              ...holder,
               binds: [
                 { source: '/usr', target: '/usr', optional: false },
                 { source: workDirectory, target: '/opt/bench', optional: false },
@@ -66,6 +64,7 @@ async function startMachine({ directory, agentfs }: MachineStart) {
     },
     socket,
     uids: new HostUids(),
+    cgroups: null,
     sessiondb: agentfs,
     files,
     boundary,

@@ -53,7 +53,7 @@ interface Machine {
 async function startMachine(launch: Launch): Promise<Machine> {
   mkdirSync(launch.runDirectory, { recursive: true, mode: 0o700 });
   const inputs = prepareInputs(launch);
-  const { files, boundary } = await openOrganizationFiles(launch, { log });
+  const { files, ledger, boundary } = await openOrganizationFiles(launch, { log });
   const holderSocket = listenForHolders(join(launch.runDirectory, 'fuse.sock'));
   const start = createStartHolder({
     inputs,
@@ -62,6 +62,7 @@ async function startMachine(launch: Launch): Promise<Machine> {
     cgroups: launch.cgroups,
     sessiondb: launch.sessiondb,
     files,
+    ledger,
     boundary,
     onEnd: (ended) => say({ ended }),
     log,

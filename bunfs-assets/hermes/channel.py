@@ -8,11 +8,15 @@ import collections
 import errno
 import json
 import os
+import socket
 import sqlite3
 import struct
 import threading
 
 MAX_FRAME = 16 * 1024 * 1024
+# Events that wait until the machine takes them, and those of one frame.
+MAX_EVENTS = 512
+EVENTS_AT_ONCE = 32
 
 
 class _Waiter:
@@ -36,6 +40,8 @@ class Channel:
         os.set_inheritable(fd, False)
         os.set_blocking(fd, True)
         self._fd = fd
+        self._socket = socket.socket(fileno=fd)
+        self.before_request = lambda: None
         self._state = threading.Lock()
         self._sending = threading.Lock()
         self._waiting = {}
@@ -46,6 +52,8 @@ class Channel:
         self._input = bytearray()
         # Appended to by finalizers, which may run in any thread at any point: a deque needs no lock.
         self._closing = collections.deque()
+        self._events = collections.deque()
+        self._lost_events = 0
 
     def new_connection(self):
         with self._state:
@@ -55,17 +63,29 @@ class Channel:
     def forget(self, connection):
         """Tells the machine, without waiting, that a connection is gone. May be called by the garbage collector."""
         self._closing.append(connection)
-        self._flush_closing()
+        self._flush()
+
+    def tell(self, event):
+        """Tells the machine of an execution, without waiting. What does not fit is counted, and that is told.
+
+        May be called by the garbage collector. An event of None is one that could not be told.
+        """
+        if event is None or len(self._events) >= MAX_EVENTS:
+            self._lost_events += 1
+        else:
+            self._events.append(event)
+        self._flush()
 
     def in_forked_child(self):
         """After a fork the stream belongs to the parent alone."""
         self._failure = "the SessionDB channel does not survive a fork"
-        os.close(self._fd)
+        self._socket.close()
 
     def request(self, body):
         """Sends one request and waits for its answer (bytes of JSON)."""
         if len(body) + 4 > MAX_FRAME:
             raise sqlite3.DataError(f"SessionDB request of {len(body)} bytes is larger than {MAX_FRAME}")
+        self.before_request()
         waiter = _Waiter()
         with self._state:
             if self._failure:
@@ -76,27 +96,57 @@ class Channel:
         try:
             with self._sending:
                 self._send(ident, body)
-            self._flush_closing()
+            self._flush()
             return self._await(waiter)
         finally:
             with self._state:
                 self._waiting.pop(ident, None)
 
-    def _flush_closing(self):
-        while self._closing and self._sending.acquire(blocking=False):
+    def _flush(self):
+        """Sends what has no answer, unless another thread is sending: that one does it then."""
+        while (self._closing or self._events or self._lost_events) and self._sending.acquire(blocking=False):
             try:
                 gone = []
                 while self._closing:
                     gone.append(self._closing.popleft())
-                if gone and not self._failure:
+                if self._failure:
+                    self._events.clear()
+                    self._lost_events = 0
+                    return
+                if gone:
                     self._send(0, json.dumps({"x": gone}).encode())
+                if not self._send_events():
+                    return
             except sqlite3.Error:
                 return  # The channel is broken; whoever uses it next is told.
             finally:
                 self._sending.release()
 
+    def _send_events(self):
+        """False when the machine takes nothing now: they go with what is sent next."""
+        lost = self._lost_events
+        events = [{"l": lost}] if lost else []
+        while self._events and len(events) < EVENTS_AT_ONCE:
+            events.append(self._events.popleft())
+        if not events:
+            return True
+        body = json.dumps({"p": events}).encode()
+        frame = struct.pack(">II", len(body) + 4, 0) + body
+        try:
+            sent = self._socket.send(frame, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self._events.extendleft(reversed(events[1:] if lost else events))
+            return False
+        except OSError:
+            return False  # The channel is broken; whoever uses it next is told.
+        self._lost_events -= lost
+        self._write(memoryview(frame)[sent:])
+        return True
+
     def _send(self, ident, body):
-        data = memoryview(struct.pack(">II", len(body) + 4, ident) + body)
+        self._write(memoryview(struct.pack(">II", len(body) + 4, ident) + body))
+
+    def _write(self, data):
         try:
             while data:
                 data = data[os.write(self._fd, data) :]

@@ -55,9 +55,10 @@ class Environment:
 class Launcher:
     """Starts programs as `confined-exec shell <n> <candidate 1..n> <argv…>`; directly when there is no launcher."""
 
-    def __init__(self, path, environment):
+    def __init__(self, path, environment, executions):
         self._path = path
         self._environment = environment
+        self._executions = executions
 
     def install(self):
         subprocess._USE_POSIX_SPAWN = False
@@ -80,12 +81,15 @@ class Launcher:
 
     @staticmethod
     def _require(candidates, directory="."):
-        """The launcher always starts; a missing program must still be an error here, as it is without a launcher."""
+        """The launcher always starts; a missing program must still be an error here, as it is without a launcher.
+
+        Answers the program that will be executed.
+        """
         problem = errno.ENOENT
         for candidate in candidates:
             path = os.path.join(os.fsdecode(directory), os.fsdecode(candidate))
             if os.path.isfile(path) and os.access(path, os.X_OK):
-                return
+                return path
             if os.path.lexists(path):
                 problem = errno.EACCES
         name = os.fsdecode(candidates[0] if len(candidates) == 1 else os.path.basename(candidates[0]))
@@ -96,37 +100,61 @@ class Launcher:
             given = os.environb if env is None else dict(entry.split(b"=", 1) for entry in env)
             public = self._environment.public({os.fsdecode(name): value for name, value in given.items()})
             env = [os.fsencode(name) + b"=" + value for name, value in public.items()]
+            program, arguments = None, list(args)
+            if cwd is None or os.path.isdir(cwd):  # A missing cwd is reported by the child, first, as always.
+                try:
+                    program = self._require(executables, "." if cwd is None else cwd)
+                except OSError:
+                    if self._path:
+                        raise
             if self._path:
-                if cwd is None or os.path.isdir(cwd):  # A missing cwd is reported by the child, first, as always.
-                    self._require(executables, "." if cwd is None else cwd)
-                args = [os.fsencode(part) for part in self._line(executables, args)]
+                args = [os.fsencode(part) for part in self._line(executables, arguments)]
                 executables = (os.fsencode(self._path),)
-            return real(args, executables, close_fds, keep, cwd, env, *rest)
+            pid = real(args, executables, close_fds, keep, cwd, env, *rest)
+            if program is not None:
+                self._executions.started(pid, program, arguments, cwd)
+            return pid
 
         return fork_exec
 
-    def _start(self, real, path, arguments, environment, **options):
+    def _prepare(self, path, arguments):
+        """What is executed in place of a program: the launcher with a longer line of arguments."""
         if not self._path:
-            return real(path, arguments, self._public(environment), **options)
+            return path, arguments
         if isinstance(path, int):
             raise PermissionError(errno.EPERM, "a program in a descriptor cannot be confined")
         self._require([path])
-        return real(self._path, self._line([path], arguments), self._public(environment), **options)
+        return self._path, self._line([path], arguments)
+
+    def _become(self, real, path, argv, environment):
+        program, line = self._prepare(path, argv)
+        ident = self._executions.started(os.getpid(), path, argv, None, own=True)
+        try:
+            real(program, line, self._public(environment))
+        except OSError:
+            self._executions.failed(os.getpid(), ident)
+            raise
+
+    def _spawn(self, real, path, argv, environment, options):
+        program, line = self._prepare(path, argv)
+        pid = real(program, line, self._public(environment), **options)
+        self._executions.started(pid, path, argv, None)
+        return pid
 
     def _execve(self, path, argv, env, _real=os.execve):
-        self._start(_real, path, argv, env)
+        self._become(_real, path, argv, env)
 
     def _execv(self, path, argv, _real=os.execve):
-        self._start(_real, path, argv, None)
+        self._become(_real, path, argv, None)
 
     def _posix_spawn(self, path, argv, env, *, _real=os.posix_spawn, **options):
-        return self._start(_real, path, argv, env, **options)
+        return self._spawn(_real, path, argv, env, options)
 
     def _posix_spawnp(self, path, argv, env, *, _real=os.posix_spawn, **options):
         found = [path] if os.path.dirname(path) else [os.path.join(place, path) for place in os.get_exec_path(env)]
         usable = [place for place in found if os.path.isfile(place) and os.access(place, os.X_OK)]
         self._require(found)
-        return self._start(_real, usable[0], argv, env, **options)
+        return self._spawn(_real, usable[0], argv, env, options)
 
     def _system(self, command):
         status = subprocess.call(["/bin/sh", "-c", command])

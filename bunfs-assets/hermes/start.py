@@ -1,11 +1,12 @@
 """Starts Hermes' own ACP server inside a holder: `python -I start.py`, in place of the console script `hermes-acp`.
 
-Hermes itself is not changed. Before it is imported, three things of the Python standard library are replaced:
+Hermes itself is not changed. Before it is imported, four things of the Python standard library are replaced:
 
 - the process is made not dumpable, so that no program it starts can read its environment or memory;
 - `sqlite3.connect` for exactly `$HERMES_HOME/state.db` answers a connection whose SQL goes over descriptor 3 to the
   machine, which keeps SessionDB (architecture, "SessionDB"); every other database stays an ordinary SQLite file;
-- every program that Hermes starts goes through the launcher `confined-exec shell` and gets no private variable.
+- every program that Hermes starts goes through the launcher `confined-exec shell` and gets no private variable;
+- the machine is told of each such program and of its end, for the ledger.
 
 Variables: HERMES_HOME (required). EDGE_LAUNCHER: path of confined-exec; without it and without the file
 /opt/edge/confined-exec, programs start directly (tests). EDGE_PRIVATE_NAMES: names of the private variables, separated by
@@ -23,6 +24,7 @@ import sys
 
 from .channel import Channel
 from .connection import replace_connect
+from .executions import Executions
 from .programs import Environment, Launcher
 
 FD = 3
@@ -82,7 +84,10 @@ def main():
     os.register_at_fork(after_in_child=channel.in_forked_child)
     replace_connect(channel, home)
     launcher = os.environ.get("EDGE_LAUNCHER") or (DEFAULT_LAUNCHER if os.path.exists(DEFAULT_LAUNCHER) else None)
-    Launcher(launcher, Environment(dict(os.environ), home)).install()
+    executions = Executions(lambda event, own: channel.tell(event))
+    executions.install()
+    channel.before_request = executions.hear_children
+    Launcher(launcher, Environment(dict(os.environ), home), executions).install()
     sys.argv[0] = "hermes-acp"
     if os.environ.get("EDGE_SELFCHECK") == "1":
         print(json.dumps(replaced_in_hermes()))

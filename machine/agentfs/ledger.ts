@@ -10,7 +10,7 @@ import { randomIno } from './ids.ts';
 export interface LedgerCall {
   readonly name: 'shell' | 'git';
   readonly conversation: string;
-  /** What was started: the command, its directory. Longer than 16 KiB it is cut, with a mark that says so. */
+  /** What was started: the command, its directory. Beyond 24 KiB it is cut, with a mark that says so. */
   readonly parameters: Readonly<Record<string, unknown>>;
   /** How it ended: an exit code, byte counts; never its output. 2 KiB at most. */
   readonly result: Readonly<Record<string, unknown>> | null;
@@ -21,9 +21,9 @@ export interface LedgerCall {
   readonly endedAt: number;
 }
 
-const parametersBytes = 16 * 1024;
+const parametersBytes = 24 * 1024;
 const resultBytes = 2 * 1024;
-/** Rows that wait for their commit: about 16 MiB at most. */
+/** Rows that wait for their commit: about 24 MiB at most. */
 const maxWaiting = 1_000;
 
 interface Waiting {
@@ -36,8 +36,9 @@ export class Ledger {
   readonly #log: (text: string) => void;
   #waiting: Waiting[] = [];
   #isCommitting = false;
-  /** Calls that were not recorded since the last row that says how many. */
-  #lost = 0;
+  /** By conversation: calls that are not recorded, since the last row that says how many. */
+  readonly #lost = new Map<string, number>();
+  #unlogged = 0;
 
   constructor(files: OrganizationFiles, log: (text: string) => void = console.error) {
     this.#files = files;
@@ -47,26 +48,24 @@ export class Ledger {
   /**
    * Writes one row. Rows that come while the store is busy share one commit; none is made durable by itself. Resolves when
    * the row is committed or given up; never rejects, for no command may fail because it could not be noted: what is lost is
-   * counted, logged, and said by the next row.
+   * counted, logged, and said by the conversation's next row (`lostBefore`).
    */
   record(call: LedgerCall): Promise<void> {
     if (this.#waiting.length >= maxWaiting) {
-      this.lost(1);
+      this.lost(call.conversation, 1);
       return Promise.resolve();
     }
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#waiting.push({ call, written: resolve });
-    if (!this.#isCommitting) {
-      this.#isCommitting = true;
-      void this.#files.store.exclusive(() => this.commitHere());
-    }
+    this.#commitSoon();
     return promise;
   }
 
-  /** Counts commands that ran but could not be told of. */
-  lost(count: number): void {
-    this.#lost += count;
-    this.#log(`ledger: ${count} executed commands could not be recorded`);
+  /** Counts commands that were executed but are not recorded. */
+  lost(conversation: string, count: number): void {
+    this.#lost.set(conversation, (this.#lost.get(conversation) ?? 0) + count);
+    this.#unlogged += count;
+    this.#commitSoon();
   }
 
   /** Commits the rows that wait. For whoever runs exclusively. */
@@ -74,20 +73,38 @@ export class Ledger {
     this.#isCommitting = false;
     const rows = this.#waiting;
     this.#waiting = [];
-    if (rows.length === 0) return;
-    const lost = this.#lost;
+    if (rows.length > 0) await this.#write(rows);
+    if (this.#unlogged > 0) this.#log(`ledger: ${this.#unlogged} executed commands are not recorded`);
+    this.#unlogged = 0;
+    for (const { written } of rows) written();
+  }
+
+  #commitSoon(): void {
+    if (this.#isCommitting) return;
+    this.#isCommitting = true;
+    void this.#files.store.exclusive(() => this.commitHere());
+  }
+
+  async #write(rows: readonly Waiting[]): Promise<void> {
+    const said = new Map<string, number>();
     try {
       await this.#files.store.transactHere(async ({ driver }) => {
-        for (const [at, { call }] of rows.entries()) {
-          await driver.run(insertion, ...rowOf(call, at === 0 ? lost : 0));
+        for (const { call } of rows) {
+          const lost = said.has(call.conversation) ? 0 : (this.#lost.get(call.conversation) ?? 0);
+          if (lost > 0) said.set(call.conversation, lost);
+          await driver.run(insertion, ...rowOf(call, lost));
         }
       });
-      this.#lost -= lost;
     } catch (error) {
-      this.lost(rows.length);
       this.#log(`ledger: the commit failed: ${error instanceof Error ? error.message : String(error)}`);
+      for (const { call } of rows) this.lost(call.conversation, 1);
+      return;
     }
-    for (const { written } of rows) written();
+    for (const [conversation, count] of said) {
+      const left = (this.#lost.get(conversation) ?? 0) - count;
+      if (left > 0) this.#lost.set(conversation, left);
+      else this.#lost.delete(conversation);
+    }
   }
 }
 

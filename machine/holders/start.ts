@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import type { OrganizationFiles } from '../agentfs/files.ts';
+import type { Ledger } from '../agentfs/ledger.ts';
 import type { HolderView } from '../agentfs/views.ts';
 import { Gate } from '../fuse/gate.ts';
 import { FuseSession } from '../fuse/session.ts';
@@ -11,6 +12,7 @@ import { SessionRelay } from '../sessiondb/relay.ts';
 import type { WorkBoundary } from '../sync.ts';
 import { HolderCgroup, LeftCgroups } from './cgroup.ts';
 import { HolderChild } from './child.ts';
+import { Executions } from './executions.ts';
 import type { HolderSocket, HolderStream } from './holder-socket.ts';
 import type { Holder, Start, StartHolder } from './holders.ts';
 import type { HolderInputs } from './inputs.ts';
@@ -23,6 +25,7 @@ export interface StartDependencies {
   readonly cgroups: Launch['cgroups'];
   readonly sessiondb: AuthorityAddress;
   readonly files: OrganizationFiles;
+  readonly ledger: Ledger;
   readonly boundary: WorkBoundary;
   /** Called once for each holder that was started, when its child has ended. */
   onEnd(end: ChildEnd): void;
@@ -73,6 +76,7 @@ class StartingHolder {
   readonly #generation: number;
   readonly #gate = new Gate();
   readonly #armed = Promise.withResolvers<void>();
+  readonly #executions: Executions;
   #fuse: FuseSession | null = null;
   #control: HolderStream | null = null;
 
@@ -90,6 +94,7 @@ class StartingHolder {
     this.#conversation = conversation;
     this.#session = session;
     this.#generation = generation;
+    this.#executions = new Executions(dependencies.ledger, conversation);
   }
 
   async run(): Promise<Holder> {
@@ -153,6 +158,7 @@ class StartingHolder {
       const relay = new SessionRelay(sessiondb, {
         sessions: this.#session === null ? [] : [this.#session],
         onRefusal: (reason) => log(`holder ${this.#conversation}: SessionDB refused: ${reason}`),
+        onExecutions: (events) => this.#executions.heard(events),
       });
       const relayed = channelOf(process.stdio[3] as number).then((channel) => relay.serve(channel));
       return new SpawnedHolder(process as Bun.Subprocess<'pipe', 'pipe', 'pipe'>, this.#generation, relayed);
@@ -208,7 +214,10 @@ class StartingHolder {
     await Promise.all([this.#fuse?.close(), child.relayed]);
     this.#dependencies.uids.release(uid);
     if (cgroup) this.#leftCgroups.leave(cgroup);
+    await this.#executions.holderEnded();
     void this.#dependencies.boundary.end(this.#conversation);
+    // Rows of the ledger are no reason for a request, but for this one.
+    void this.#dependencies.boundary.settle();
   }
 
   #holder(child: SpawnedHolder, ended: Promise<void>): Holder {

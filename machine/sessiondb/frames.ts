@@ -3,7 +3,8 @@
  * length of the rest, 4 bytes request id (big-endian), then UTF-8 JSON.
  *
  * Request: `{"c": connection, "q": [[sql, args?], …]}` runs statements in order up to the first failure;
- * `{"c": connection, "s": script}` runs a script; id 0 with `{"x": [connection, …]}` ends connections and has no answer.
+ * `{"c": connection, "s": script}` runs a script. Two with id 0 have no answer: `{"x": [connection, …]}` ends connections,
+ * `{"p": [event, …]}` tells of programs (bunfs-assets/hermes/executions.py).
  * Answer: `{"a": autocommit 0|1, "r": [result, …], "e"?: error}` with one result for each statement that went well.
  *
  * A value is null, a string, `{"b": base64}`, an integer as a JSON number or beyond 2^53 as `{"i": digits}`, and a REAL as
@@ -32,10 +33,29 @@ const statement = v.union([
 ]);
 export type FrameStatement = v.InferOutput<typeof statement>;
 
+/** Milliseconds since 1970. */
+const time = v.pipe(integer, v.minValue(0), v.maxValue(2 ** 45));
+const executionId = v.pipe(integer, v.minValue(1));
+const text = v.pipe(v.string(), v.maxLength(70_000));
+const execution = v.union([
+  /** A program runs: `a` its arguments, the first included, `f` the program, `d` its directory. */
+  v.strictObject({ i: executionId, a: v.pipe(v.array(text), v.maxLength(1001)), f: text, d: text, t: time }),
+  /** It exited with code `c`. */
+  v.strictObject({ i: executionId, c: v.pipe(integer, v.minValue(0), v.maxValue(255)), t: time }),
+  /** Signal `s` ended it. */
+  v.strictObject({ i: executionId, s: v.pipe(integer, v.minValue(1), v.maxValue(64)), t: time }),
+  /** It could not be executed after all. */
+  v.strictObject({ i: executionId, x: v.literal(1) }),
+  /** So many events could not be told. */
+  v.strictObject({ l: v.pipe(integer, v.minValue(1)) }),
+]);
+export type ExecutionEvent = v.InferOutput<typeof execution>;
+
 const requestSchema = v.union([
   v.strictObject({ c: integer, q: v.pipe(v.array(statement), v.minLength(1), v.maxLength(256)) }),
   v.strictObject({ c: integer, s: v.string() }),
   v.strictObject({ x: v.pipe(v.array(integer), v.maxLength(4096)) }),
+  v.strictObject({ p: v.pipe(v.array(execution), v.maxLength(64)) }),
 ]);
 export type FrameRequest = v.InferOutput<typeof requestSchema>;
 

@@ -107,6 +107,21 @@ describe.skipIf(python === null)('programs', () => {
     90_000,
   );
 
+  test('are told of once each, with their own arguments and their own end, before and behind a launcher', () => {
+    const executions = confined.outcome.executions as [string, string[], string, unknown][];
+    expect(confined.outcome['in order']).toBe(true);
+    expect(executions.length).toBe(23);
+    expect(executions).toContainEqual(['/bin/sh', ['/bin/sh', '-c', 'exit 7'], 'DIR/work', { c: 7 }]);
+    expect(executions).toContainEqual(['/bin/sh', ['/bin/sh', '-c', 'kill -9 $$'], 'DIR/work', { s: 9 }]);
+    expect(executions).toContainEqual(['/bin/sh', ['sh', '-c', 'exit 6'], 'DIR/work', { c: 6 }]);
+    expect(executions).toContainEqual(['DIR/work/bin/tool', ['tool', 'x'], 'DIR/work', { c: 0 }]);
+    const forks = executions.filter(([, argv]) => argv[0] === 'sh' && argv[2]?.startsWith('echo $0'));
+    // execlp does not say its own name; posix_spawnp does not either; the terminal's program is `sh` and ends well.
+    expect(forks.map(([program, , , end]) => [program.endsWith('/sh'), end])).toEqual([[true, { c: 0 }]]);
+    const ends = executions.map(([, , , end]) => end);
+    expect(ends.filter((end) => Array.isArray(end))).toEqual([]);
+  });
+
   test('all start through it, by the form that confined-exec knows', () => {
     expect(direct.launched).toEqual([]);
     expect(confined.launched).toContain('shell 2 /nonexistent/tool DIR/work/bin/tool tool x');

@@ -8,7 +8,7 @@ import type { AuthorityAddress } from '../launch.ts';
 import type { SqlChannel } from './channel.ts';
 import { RelayConnection } from './connection.ts';
 import { relayError } from './errors.ts';
-import { BrokenFrame, encodeAnswer, type Frame, FrameReader } from './frames.ts';
+import { BrokenFrame, type ExecutionEvent, encodeAnswer, type Frame, FrameReader } from './frames.ts';
 import { Lineage, type LineageOptions } from './lineage.ts';
 
 /**
@@ -29,8 +29,14 @@ const nothing = (): void => undefined;
 
 type Served = { readonly connection: RelayConnection; tail: Promise<void> };
 
+export interface RelayOptions extends LineageOptions {
+  /** Receives what the child tells of the programs that it starts. */
+  readonly onExecutions: (events: readonly ExecutionEvent[]) => void;
+}
+
 export class SessionRelay {
   readonly #database: HranaDatabase;
+  readonly #onExecutions: RelayOptions['onExecutions'];
   readonly #lineage: Lineage;
   readonly #connections = new Map<number, Served>();
   #pending = 0;
@@ -38,12 +44,13 @@ export class SessionRelay {
   #refusals = 0;
   #writes: Promise<void> = Promise.resolve();
 
-  constructor(address: AuthorityAddress, options: Partial<LineageOptions> = {}) {
+  constructor(address: AuthorityAddress, options: Partial<RelayOptions> = {}) {
     this.#database = new HranaDatabase(address, {
       timeout: relayLimits.answerTimeout,
       maxAnswerBytes: relayLimits.answerBytes,
     });
     this.#lineage = new Lineage({ sessions: [], onRefusal: nothing, ...options });
+    this.#onExecutions = options.onExecutions ?? nothing;
   }
 
   /**
@@ -72,6 +79,10 @@ export class SessionRelay {
   #receive({ id, request }: Frame, channel: SqlChannel): void {
     if ('x' in request) {
       for (const connection of request.x) void this.#end(connection);
+      return;
+    }
+    if ('p' in request) {
+      this.#onExecutions(request.p);
       return;
     }
     const served = this.#connections.get(request.c) ?? this.#open(request.c);

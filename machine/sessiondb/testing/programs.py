@@ -17,7 +17,10 @@ start = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(start)
 start.make_not_dumpable()
 launcher = None if sys.argv[2] == "-" else sys.argv[2]
-start.Launcher(launcher, start.Environment(dict(os.environ), os.environ["HERMES_HOME"])).install()
+told = []
+executions = start.Executions(lambda event, own: told.append(event))
+executions.install()
+start.Launcher(launcher, start.Environment(dict(os.environ), os.environ["HERMES_HOME"]), executions).install()
 
 os.environ["SET_LATER"] = "by hermes"
 SHOW = "echo $0:$1:${PRIVATE-none}:${DOTENV-none}:${EDGE_X-none}:${HERMES_API_KEY-none}:${HERMES_RPC_TOKEN-none}:${SET_LATER-none}:${LC_ALL-none}"
@@ -119,4 +122,18 @@ outcome = {
 with open(os.path.join(os.environ["HERMES_HOME"], ".env"), "a") as file:
     file.write("export SET_LATER = x\n")
 outcome["after a change of .env"] = output(ARGV)
+executions.hear_children()
+
+
+def told_of(ident):
+    """How it ended, as the machine would hear it."""
+    ends = [{name: value for name, value in event.items() if name not in "it"} for event in told if event["i"] == ident and "a" not in event]
+    return ends[0] if len(ends) == 1 else ends
+
+
+failed = [event["i"] for event in told if "x" in event]
+outcome["executions"] = [
+    [event["f"], event["a"], event["d"], told_of(event["i"])] for event in told if "a" in event and event["i"] not in failed
+]
+outcome["in order"] = all("a" in event or event["i"] in [other["i"] for other in told[:at]] for at, event in enumerate(told))
 print(json.dumps(outcome))

@@ -40,7 +40,8 @@ class Channel:
         os.set_inheritable(fd, False)
         os.set_blocking(fd, True)
         self._fd = fd
-        self._socket = socket.socket(fileno=fd)
+        # The same descriptor, for sending without waiting; made when it is needed.
+        self._socket = None
         self.before_request = lambda: None
         self._state = threading.Lock()
         self._sending = threading.Lock()
@@ -54,6 +55,8 @@ class Channel:
         self._closing = collections.deque()
         self._events = collections.deque()
         self._lost_events = 0
+        # The rest of a frame of events that did not fit: nothing else may be sent before it.
+        self._unsent = b""
 
     def new_connection(self):
         with self._state:
@@ -70,6 +73,8 @@ class Channel:
 
         May be called by the garbage collector. An event of None is one that could not be told.
         """
+        if len(self._events) >= MAX_EVENTS:
+            self._flush()
         if event is None or len(self._events) >= MAX_EVENTS:
             self._lost_events += 1
         else:
@@ -79,7 +84,10 @@ class Channel:
     def in_forked_child(self):
         """After a fork the stream belongs to the parent alone."""
         self._failure = "the SessionDB channel does not survive a fork"
-        self._socket.close()
+        if self._socket is None:
+            os.close(self._fd)
+        else:
+            self._socket.close()
 
     def request(self, body):
         """Sends one request and waits for its answer (bytes of JSON)."""
@@ -104,7 +112,7 @@ class Channel:
 
     def _flush(self):
         """Sends what has no answer, unless another thread is sending: that one does it then."""
-        while (self._closing or self._events or self._lost_events) and self._sending.acquire(blocking=False):
+        while (self._closing or self._events or self._lost_events or self._unsent) and self._sending.acquire(blocking=False):
             try:
                 gone = []
                 while self._closing:
@@ -123,30 +131,31 @@ class Channel:
                 self._sending.release()
 
     def _send_events(self):
-        """False when the machine takes nothing now: they go with what is sent next."""
-        lost = self._lost_events
+        """False when the machine takes no more now: the rest goes before what is sent next."""
+        while self._unsent or self._events or self._lost_events:
+            if not self._unsent:
+                self._unsent = self._next_events()
+            try:
+                self._socket = self._socket or socket.socket(fileno=self._fd)
+                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
+            except OSError:
+                return False  # No room now, or broken: whoever uses the channel next is told that.
+        return True
+
+    def _next_events(self):
+        lost, self._lost_events = self._lost_events, 0
         events = [{"l": lost}] if lost else []
         while self._events and len(events) < EVENTS_AT_ONCE:
             events.append(self._events.popleft())
-        if not events:
-            return True
-        body = json.dumps({"p": events}).encode()
-        frame = struct.pack(">II", len(body) + 4, 0) + body
-        try:
-            sent = self._socket.send(frame, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            self._events.extendleft(reversed(events[1:] if lost else events))
-            return False
-        except OSError:
-            return False  # The channel is broken; whoever uses it next is told.
-        self._lost_events -= lost
-        self._write(memoryview(frame)[sent:])
-        return True
+        return self._frame(0, json.dumps({"p": events}).encode())
+
+    @staticmethod
+    def _frame(ident, body):
+        return struct.pack(">II", len(body) + 4, ident) + body
 
     def _send(self, ident, body):
-        self._write(memoryview(struct.pack(">II", len(body) + 4, ident) + body))
-
-    def _write(self, data):
+        data = memoryview(self._unsent + self._frame(ident, body))
+        self._unsent = b""
         try:
             while data:
                 data = data[os.write(self._fd, data) :]

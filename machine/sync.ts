@@ -172,7 +172,7 @@ export class WorkBoundary {
   async #exchange(scope: Scope): Promise<SyncState> {
     const { store, data } = this.#files;
     await data.settle();
-    await store.exclusive(() => this.#ledger.commitHere());
+    await store.exclusive(() => this.#ledger.writeHere());
     await store.sync();
     const isPending = await store.exclusive(() => this.#pendingHere(scope));
     if (!isPending) return { state: 'clean' };

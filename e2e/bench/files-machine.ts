@@ -38,7 +38,10 @@ process.exit(0);
 
 async function startMachine({ directory, agentfs }: MachineStart) {
   mkdirSync(directory, { recursive: true });
-  const { files, boundary } = await openOrganizationFiles({ agentfs, replicaDirectory: join(directory, 'replica') });
+  const { files, ledger, boundary } = await openOrganizationFiles({
+    agentfs,
+    replicaDirectory: join(directory, 'replica'),
+  });
   const socket = listenForHolders(join(directory, 'fuse.sock'));
   const startHolder = createStartHolder({
     inputs: {
@@ -67,6 +70,7 @@ async function startMachine({ directory, agentfs }: MachineStart) {
     cgroups: null,
     sessiondb: agentfs,
     files,
+    ledger,
     boundary,
     onEnd: () => undefined,
     log,

@@ -3,6 +3,7 @@ import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { AgentFS } from 'agentfs-sdk';
+import { rootIno } from './ids.ts';
 import { Ledger, type LedgerCall } from './ledger.ts';
 import { type LocalFiles, openLocalFiles } from './local.fixture.ts';
 
@@ -86,20 +87,31 @@ test('agentfs-sdk reads the rows', async () => {
   rmSync(directory, { recursive: true });
 });
 
-test('rows that come while the store is busy are one commit', async () => {
-  let commits = 0;
-  const { transactHere } = local.files.store;
-  local.files.store.transactHere = ((work) => {
-    commits += 1;
-    return transactHere.call(local.files.store, work);
-  }) as typeof transactHere;
+test('rows that come while the store is busy go into one group, with files', async () => {
+  const commits = countCommits();
   const release = await local.files.store.acquire();
   const written = Array.from({ length: 50 }, (_, at) => ledger.record(call({ startedAt: at * 1000 })));
   release();
   await Promise.all(written);
-  expect(commits).toBe(1);
-  expect((await rows()).length).toBe(50);
+  await local.files.names.create({ parent: rootIno, name: 'file' }, 0o100644);
+  await ledger.record(call({ startedAt: 51_000 }));
+  expect(commits()).toBe(0);
+  await local.files.store.sync();
+  expect(commits()).toBe(1);
+  expect((await rows()).length).toBe(51);
 });
+
+/** How often a transaction has been committed since. */
+function countCommits(): () => number {
+  const { sql } = local.files.store;
+  let commits = 0;
+  const run = sql.run.bind(sql);
+  sql.run = (text, ...args) => {
+    if (text === 'COMMIT') commits += 1;
+    return run(text, ...args);
+  };
+  return () => commits;
+}
 
 test('no command waits for ever or fails: what does not fit is counted, logged and said by the next row', async () => {
   const release = await local.files.store.acquire();
@@ -116,7 +128,7 @@ test('no command waits for ever or fails: what does not fit is counted, logged a
   expect((await rows()).filter(({ parameters }) => String(parameters).includes('lostBefore')).length).toBe(1);
 });
 
-test('a commit that fails loses its rows, says so and breaks nothing', async () => {
+test('rows that cannot be written are lost, which is said, and nothing breaks', async () => {
   await local.driver.run('ALTER TABLE tool_calls RENAME TO elsewhere');
   await ledger.record(call());
   await local.driver.run('ALTER TABLE elsewhere RENAME TO tool_calls');

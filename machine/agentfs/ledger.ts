@@ -23,7 +23,7 @@ export interface LedgerCall {
 
 const parametersBytes = 24 * 1024;
 const resultBytes = 2 * 1024;
-/** Rows that wait for their commit: about 24 MiB at most. */
+/** Rows that wait for the store: about 24 MiB at most. */
 const maxWaiting = 1_000;
 
 interface Waiting {
@@ -35,7 +35,7 @@ export class Ledger {
   readonly #files: OrganizationFiles;
   readonly #log: (text: string) => void;
   #waiting: Waiting[] = [];
-  #isCommitting = false;
+  #isWriting = false;
   /** By conversation: calls that are not recorded, since the last row that says how many. */
   readonly #lost = new Map<string, number>();
   #unlogged = 0;
@@ -46,9 +46,9 @@ export class Ledger {
   }
 
   /**
-   * Writes one row. Rows that come while the store is busy share one commit; none is made durable by itself. Resolves when
-   * the row is committed or given up; never rejects, for no command may fail because it could not be noted: what is lost is
-   * counted, logged, and said by the conversation's next row (`lostBefore`).
+   * Writes one row into the store's open group, which is committed with the files that changed meanwhile; none is made durable
+   * by itself. Resolves when the row stands there or is given up; never rejects, for no command may fail because it could
+   * not be noted: what is lost is counted, logged, and said by the conversation's next row (`lostBefore`).
    */
   record(call: LedgerCall): Promise<void> {
     if (this.#waiting.length >= maxWaiting) {
@@ -57,7 +57,7 @@ export class Ledger {
     }
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#waiting.push({ call, written: resolve });
-    this.#commitSoon();
+    this.#writeSoon();
     return promise;
   }
 
@@ -65,46 +65,40 @@ export class Ledger {
   lost(conversation: string, count: number): void {
     this.#lost.set(conversation, (this.#lost.get(conversation) ?? 0) + count);
     this.#unlogged += count;
-    this.#commitSoon();
+    this.#writeSoon();
   }
 
-  /** Commits the rows that wait. For whoever runs exclusively. */
-  async commitHere(): Promise<void> {
-    this.#isCommitting = false;
-    const rows = this.#waiting;
+  /** Writes the rows that wait. For whoever runs exclusively. */
+  async writeHere(): Promise<void> {
+    this.#isWriting = false;
+    const waiting = this.#waiting;
     this.#waiting = [];
-    if (rows.length > 0) await this.#write(rows);
+    if (waiting.length > 0) await this.#writeAll(waiting).catch((error: unknown) => this.#failed(waiting, error));
     if (this.#unlogged > 0) this.#log(`ledger: ${this.#unlogged} executed commands are not recorded`);
     this.#unlogged = 0;
-    for (const { written } of rows) written();
+    for (const { written } of waiting) written();
   }
 
-  #commitSoon(): void {
-    if (this.#isCommitting) return;
-    this.#isCommitting = true;
-    void this.#files.store.exclusive(() => this.commitHere());
+  #writeSoon(): void {
+    if (this.#isWriting) return;
+    this.#isWriting = true;
+    void this.#files.store.exclusive(() => this.writeHere());
   }
 
-  async #write(rows: readonly Waiting[]): Promise<void> {
-    const said = new Map<string, number>();
-    try {
-      await this.#files.store.transactHere(async ({ driver }) => {
-        for (const { call } of rows) {
-          const lost = said.has(call.conversation) ? 0 : (this.#lost.get(call.conversation) ?? 0);
-          if (lost > 0) said.set(call.conversation, lost);
-          await driver.run(insertion, ...rowOf(call, lost));
-        }
-      });
-    } catch (error) {
-      this.#log(`ledger: the commit failed: ${error instanceof Error ? error.message : String(error)}`);
-      for (const { call } of rows) this.lost(call.conversation, 1);
-      return;
+  async #writeAll(waiting: readonly Waiting[]): Promise<void> {
+    const { store } = this.#files;
+    await store.beginHere(waiting.length);
+    for (const { call } of waiting) {
+      const { conversation } = call;
+      await store.sql.run(insertion, ...rowOf(call, this.#lost.get(conversation) ?? 0));
+      this.#lost.delete(conversation);
     }
-    for (const [conversation, count] of said) {
-      const left = (this.#lost.get(conversation) ?? 0) - count;
-      if (left > 0) this.#lost.set(conversation, left);
-      else this.#lost.delete(conversation);
-    }
+    await store.commitFullHere();
+  }
+
+  #failed(waiting: readonly Waiting[], error: unknown): void {
+    this.#log(`ledger: rows could not be written: ${error instanceof Error ? error.message : String(error)}`);
+    for (const { call } of waiting) this.lost(call.conversation, 1);
   }
 }
 

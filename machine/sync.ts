@@ -40,6 +40,8 @@ export interface ConversationBoundary {
   touch(): Promise<void> | null;
   /** Calls back when what a kernel remembers may be stale; returns the call that ends this. */
   onStale(listener: (why: Staleness) => void): () => void;
+  /** Calls back, and waits, before what is here is taken for all that was written; the listener is bounded and never fails. */
+  onFlush(listener: () => Promise<void>): () => void;
 }
 
 /** What can wait for a push: rows of the ledger alone are no reason for a request when a turn ends. */
@@ -53,6 +55,7 @@ export class WorkBoundary {
   readonly #log: (text: string) => void;
   readonly #works = new Map<string, Work>();
   readonly #listeners = new Map<string, Set<(why: Staleness) => void>>();
+  readonly #flushes = new Set<() => Promise<void>>();
   #clock = 0;
   /** Pulls and boundaries' ends, one after the other. */
   #tail: Promise<unknown> = Promise.resolve();
@@ -119,6 +122,10 @@ export class WorkBoundary {
           if (listeners.size === 0) this.#listeners.delete(conversation);
         };
       },
+      onFlush: (listener) => {
+        this.#flushes.add(listener);
+        return () => this.#flushes.delete(listener);
+      },
     };
   }
 
@@ -171,6 +178,8 @@ export class WorkBoundary {
 
   async #exchange(scope: Scope): Promise<SyncState> {
     const { store, data } = this.#files;
+    // Kernels may still have what programs wrote into mapped files. Not alone with the store: they write it now.
+    await Promise.all([...this.#flushes].map((flush) => flush()));
     await data.settle();
     await store.exclusive(() => this.#ledger.writeHere());
     await store.sync();

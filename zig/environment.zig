@@ -6,7 +6,7 @@ const limits = @import("limits.zig");
 const layout = [_][:0]const u8{
     "HERMES_HOME=/hermes",
     "HOME=/tmp/home",
-    "PATH=/opt/hermes/bin:/usr/local/bin:/usr/bin:/bin",
+    "PATH=/opt/edge/bin:/opt/hermes/bin:/usr/local/bin:/usr/bin:/bin",
     "TMPDIR=/tmp",
 };
 

@@ -11,6 +11,24 @@ pub const clone_device = 0x8004e500;
 const invalidate_inode = 2;
 const increment_epoch = 8;
 
+/// A notification of ours, not of the kernel's: it comes back as a message when all before it are done. Eight bytes, which
+/// the machine knows it by, follow the header.
+const barrier = 0x65646765;
+pub const barrier_length = reply_header + 8;
+const notify_reply = 41;
+
+pub fn isBarrier(notification: []const u8) bool {
+    return notification.len == barrier_length and std.mem.readInt(i32, notification[4..8], .little) == barrier;
+}
+
+/// What the machine is sent for a barrier that is reached: a message as the kernel's, that wants no reply.
+pub fn barrierAnswer(number: *const [8]u8, into: *[request_header]u8) void {
+    into.* = @splat(0);
+    std.mem.writeInt(u32, into[0..4], request_header, .little);
+    std.mem.writeInt(u32, into[4..8], notify_reply, .little);
+    into[8..16].* = number.*;
+}
+
 /// The length that a message says of itself. At least four bytes must be there.
 pub fn lengthOf(message: []const u8) u32 {
     return std.mem.readInt(u32, message[0..4], .little);
@@ -51,6 +69,19 @@ test "what never waits stays in order with the replies" {
     try testing.expect(mayWait(&example(invalidate_inode, 0)));
     try testing.expect(mayWait(&example(3, -1)));
     try testing.expect(mayWait(example(invalidate_inode, -1)[0..16]));
+}
+
+test "a barrier" {
+    var message = example(barrier, 7);
+    try testing.expect(isBarrier(message[0..barrier_length]));
+    try testing.expect(mayWait(message[0..barrier_length]));
+    try testing.expect(!isBarrier(&message));
+    try testing.expect(!isBarrier(example(invalidate_inode, 0)[0..barrier_length]));
+    var answer: [request_header]u8 = undefined;
+    barrierAnswer("12345678", &answer);
+    try testing.expectEqual(request_header, lengthOf(&answer));
+    try testing.expectEqual(notify_reply, std.mem.readInt(u32, answer[4..8], .little));
+    try testing.expectEqualStrings("12345678", answer[8..16]);
 }
 
 test "lengths" {

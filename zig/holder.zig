@@ -141,7 +141,7 @@ fn buildTree(files: mounts.Files, link: sys.Fd) void {
     const spare = openFuse();
     mounts.capture(&plan);
     identity.becomeInner();
-    mounts.build(files);
+    mounts.build(files, &plan);
     for ([_]sys.Fd{ files.program, ca_bundle_fd, start_script_fd }) |fd| _ = linux.close(fd);
     mounts.mountFuse(device);
     relay.cloneDevice(device, spare);

@@ -11,6 +11,7 @@ pub const inner_uid: u32 = 1000;
 pub const manifest_bytes = 16 * 1024;
 pub const manifest_binds = 64;
 pub const manifest_args = 64;
+pub const manifest_git_places = 4;
 pub const path_bytes = 1024;
 /// A unix socket path, without its ending zero.
 pub const socket_path_bytes = 107;
@@ -52,3 +53,22 @@ pub const machine_files = 65536;
 pub const shell_candidates = 256;
 /// Names in the root directory that a tool's Landlock domain may list.
 pub const root_names = 128;
+
+/// Of one call of `git`. What is longer goes to a native git, or is refused.
+pub const git_path_bytes = 4096;
+pub const git_words_bytes = 128 * 1024;
+pub const git_words = 16 * 1024;
+pub const git_variables_bytes = 64 * 1024;
+pub const git_variables = 1024;
+/// The user's own configuration file.
+pub const git_config_bytes = 64 * 1024;
+/// A frame of the machine's, or of standard input, without its header.
+pub const git_frame_bytes = 64 * 1024;
+/// What a pipe that has room takes without a wait (PIPE_BUF).
+pub const git_write_bytes = 4096;
+/// Variables of an environment that the client changes for the native git.
+pub const native_variables = 4096;
+/// How long the machine may take to accept a call, in seconds.
+pub const git_connect_seconds = 30;
+/// How long an interrupted call may take to come to its end, in milliseconds.
+pub const git_abort_ms = 5_000;

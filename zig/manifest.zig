@@ -31,6 +31,13 @@ pub const Manifest = struct {
     cgroup_count: usize = 0,
     args: [limits.manifest_args][:0]const u8 = undefined,
     arg_count: usize = 0,
+    /// Where the machine listens for this holder's calls of git; null when it has none.
+    git_socket: ?[:0]const u8 = null,
+    /// The host's git, kept for what the machine leaves to it.
+    native_git: ?[:0]const u8 = null,
+    /// Programs of the bound directories that the client of git stands in the place of.
+    git_places: [limits.manifest_git_places][:0]const u8 = undefined,
+    git_place_count: usize = 0,
 };
 
 /// Places that confined-exec fills itself: nothing may be bound on them or below them.
@@ -76,6 +83,9 @@ fn take(line: [:0]u8, out: *Manifest) ?[]const u8 {
     if (std.mem.eql(u8, key, "bind")) return takeBind(value, false, out);
     if (std.mem.eql(u8, key, "bind?")) return takeBind(value, true, out);
     if (std.mem.eql(u8, key, "cgroup")) return takeCgroup(value, out);
+    if (std.mem.eql(u8, key, "git-socket")) return takePath(value, "git-socket", limits.socket_path_bytes, &out.git_socket);
+    if (std.mem.eql(u8, key, "native-git")) return takePath(value, "native-git", limits.path_bytes, &out.native_git);
+    if (std.mem.eql(u8, key, "git-place")) return takeGitPlace(value, out);
     if (std.mem.eql(u8, key, "exec")) return takeProgram(value, out);
     if (std.mem.eql(u8, key, "arg")) return takeArgument(value, out);
     return "unknown key";
@@ -99,6 +109,22 @@ fn takeSocket(value: [:0]const u8, out: *Manifest) ?[]const u8 {
     if (!plainPath(value)) return "malformed fuse-socket";
     if (value.len > limits.socket_path_bytes) return "fuse-socket too long";
     out.fuse_socket = value;
+    return null;
+}
+
+fn takePath(value: [:0]const u8, comptime key: []const u8, longest: usize, out: *?[:0]const u8) ?[]const u8 {
+    if (out.* != null) return "repeated " ++ key;
+    if (!plainPath(value) or value.len > longest) return "malformed " ++ key;
+    out.* = value;
+    return null;
+}
+
+fn takeGitPlace(value: [:0]const u8, out: *Manifest) ?[]const u8 {
+    if (out.git_place_count == limits.manifest_git_places) return "too many git-places";
+    if (!plainPath(value)) return "malformed git-place";
+    for (reserved) |place| if (isOrBelow(value, place)) return "git in a reserved place";
+    out.git_places[out.git_place_count] = value;
+    out.git_place_count += 1;
     return null;
 }
 
@@ -274,6 +300,24 @@ test "ids, tokens and paths" {
     }
     try expectProblem(h ++ "exec python\n", 2, "malformed exec");
     try expectProblem(h ++ "cgroup /sys/../proc\n", 2, "malformed cgroup");
+}
+
+test "git" {
+    const more = good ++ "git-socket /run/x/git.sock\nnative-git /usr/bin/git\ngit-place /usr/bin/git\ngit-place /usr/local/bin/git\n";
+    var buffer: [limits.manifest_bytes]u8 = undefined;
+    @memcpy(buffer[0..more.len], more);
+    var out: Manifest = .{};
+    try testing.expectEqual(null, parse(buffer[0..more.len], &out));
+    try testing.expectEqualStrings("/run/x/git.sock", out.git_socket.?);
+    try testing.expectEqualStrings("/usr/bin/git", out.native_git.?);
+    try testing.expectEqual(2, out.git_place_count);
+    const h = first_line ++ "\n";
+    try expectProblem(more ++ "git-socket /s\n", 16, "repeated git-socket");
+    try expectProblem(more ++ "native-git /s\n", 16, "repeated native-git");
+    try expectProblem(h ++ "git-socket /" ++ comptime times("s", 107) ++ "\n", 2, "malformed git-socket");
+    try expectProblem(h ++ "native-git relative\n", 2, "malformed native-git");
+    try expectProblem(h ++ "git-place /hermes/git\n", 2, "git in a reserved place");
+    try expectProblem(h ++ comptime times("git-place /usr/bin/git\n", limits.manifest_git_places + 1), limits.manifest_git_places + 2, "too many git-places");
 }
 
 test "limits" {

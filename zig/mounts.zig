@@ -53,6 +53,11 @@ const passwd =
     "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const group = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n";
 
+/// Where the client of git finds the machine, and the host's git (`git.zig`, `git-native.zig`).
+const git_socket_target = "/opt/edge/git.sock";
+const git_native_target = "/opt/edge/native-git";
+const launcher = "/opt/edge/confined-exec";
+
 const Captured = struct { target: [:0]const u8, fd: sys.Fd, is_directory: bool };
 const Link = struct { path: [:0]const u8, target: [:0]const u8 };
 
@@ -73,6 +78,8 @@ pub fn capture(wanted: *const manifest.Manifest) void {
     for (etc_files) |path| _ = captureTree(path, path, read_only_tree, true);
     for (device_nodes) |path| _ = captureTree(path, path, device_node, false);
     for (wanted.binds[0..wanted.bind_count]) |bind| _ = captureTree(bind.source, bind.target, read_only_tree, bind.optional);
+    if (wanted.git_socket) |path| _ = captureTree(path, git_socket_target, read_only_tree, false);
+    if (wanted.native_git) |path| _ = captureTree(path, git_native_target, read_only_tree, true);
 }
 
 fn captureSystemDirectory(path: [:0]const u8, wanted: *const manifest.Manifest) void {
@@ -132,7 +139,7 @@ fn attach(fd: sys.Fd, target: [:0]const u8) void {
 pub const Files = struct { program: sys.Fd, start_script: sys.Fd, ca_bundle: ?sys.Fd };
 
 /// Builds everything but the FUSE mount and `/proc`. The current directory becomes the new root.
-pub fn build(files: Files) void {
+pub fn build(files: Files, wanted: *const manifest.Manifest) void {
     const options = @intFromPtr(limits.root_tmpfs);
     _ = sys.must(linux.mount("tmpfs", building_place, "tmpfs", MS_NOSUID | MS_NODEV, options), "mount the new root");
     _ = sys.mustFor(linux.chdir(building_place), "chdir", building_place);
@@ -156,9 +163,30 @@ pub fn build(files: Files) void {
     makeLink("/proc/self/fd/1", "/dev/stdout");
     makeLink("/proc/self/fd/2", "/dev/stderr");
     _ = sys.mustFor(linux.mkdir("tmp/home", 0o700), "mkdir", "/tmp/home");
-    memfd.copyToFile(files.program, "opt/edge/confined-exec", 0o555);
+    memfd.copyToFile(files.program, relative(launcher), 0o555);
     memfd.copyToFile(files.start_script, "opt/edge/start.py", 0o444);
     if (files.ca_bundle) |fd| memfd.copyToFile(fd, "opt/edge/ca.pem", 0o444);
+    if (wanted.git_socket != null) placeGit(wanted.git_places[0..wanted.git_place_count]);
+}
+
+/// Puts the client of git first on the PATH, and in the place of the host's own git: tools also name that by its path.
+fn placeGit(places: []const [:0]const u8) void {
+    makeDirectory("/opt/edge/bin");
+    makeLink("../confined-exec", "/opt/edge/bin/git");
+    for (places) |path| {
+        if (!isFile(path)) continue;
+        const fd = sys.mustFd(openTree(relative(launcher)), "open", launcher);
+        setFlags(fd, read_only_tree, launcher);
+        attach(fd, path);
+    }
+}
+
+/// Whether there is a file of its own at a place of the new root: over a link nothing can be mounted for certain.
+fn isFile(path: [:0]const u8) bool {
+    const AT_SYMLINK_NOFOLLOW = 0x100;
+    var status: linux.Statx = undefined;
+    const rc = linux.statx(linux.AT.FDCWD, relative(path), AT_SYMLINK_NOFOLLOW, .{ .TYPE = true }, &status);
+    return linux.errno(rc) == .SUCCESS and status.mode & linux.S.IFMT == linux.S.IFREG;
 }
 
 /// Mounts the FUSE file system at its staging place. The first lookups need somebody who answers.

@@ -12,6 +12,7 @@ const SIGQUIT = 3;
 const SIGKILL = 9;
 const SIGUSR1 = 10;
 const SIGUSR2 = 12;
+pub const SIGPIPE = 13;
 pub const SIGTERM = 15;
 pub const SIGCHLD = 17;
 const last_signal = 64;
@@ -72,6 +73,63 @@ fn waitSignal() u32 {
         return @intCast(sys.must(rc, "sigtimedwait"));
     }
 }
+
+/// Back to what a signal does by itself.
+pub fn defaultAction(signal: u32) void {
+    const default = std.mem.zeroes([4]usize);
+    _ = sys.must(linux.syscall4(.rt_sigaction, signal, @intFromPtr(&default), 0, set_bytes), "sigaction");
+}
+
+fn isIgnored(signal: u32) bool {
+    const SIG_IGN = 1;
+    var action: [4]usize = undefined;
+    _ = sys.must(linux.syscall4(.rt_sigaction, signal, 0, @intFromPtr(&action), set_bytes), "sigaction");
+    return action[0] == SIG_IGN;
+}
+
+/// The signals that ask a program to end, waited for instead of suffered; what the caller had made it ignore stays ignored.
+pub const Interrupts = struct {
+    fd: sys.Fd,
+    set: Set,
+    /// The mask that the program was started with.
+    before: Set,
+
+    pub const Signal = struct {
+        number: u32,
+        /// Sent by a process to this one; the kernel sends those of the terminal to all of its group.
+        from_process: bool,
+    };
+
+    pub fn take() Interrupts {
+        var set: Set = bit(SIGCHLD);
+        for ([_]u6{ SIGHUP, SIGINT, SIGQUIT, SIGTERM }) |signal| if (!isIgnored(signal)) {
+            set |= bit(signal);
+        };
+        var before: Set = 0;
+        const SIG_BLOCK = 0;
+        _ = sys.must(linux.syscall4(.rt_sigprocmask, SIG_BLOCK, @intFromPtr(&set), @intFromPtr(&before), set_bytes), "sigprocmask");
+        const SFD_CLOEXEC = 0x80000;
+        const rc = linux.syscall4(.signalfd4, std.math.maxInt(usize), @intFromPtr(&set), set_bytes, SFD_CLOEXEC);
+        return .{ .fd = sys.mustFd(rc, "signalfd", ""), .set = set, .before = before };
+    }
+
+    /// The next one.
+    pub fn wait(self: *const Interrupts) Signal {
+        var info: [128]u8 align(8) = undefined;
+        while (true) {
+            const rc = linux.read(self.fd, &info, info.len);
+            if (linux.errno(rc) == .INTR) continue;
+            const got = sys.must(rc, "signalfd read");
+            sys.assert(got == info.len, "signalfd record");
+            const code = std.mem.readInt(i32, info[8..12], .little);
+            return .{ .number = std.mem.readInt(u32, info[0..4], .little), .from_process = code <= 0 };
+        }
+    }
+
+    pub fn restore(self: *const Interrupts) void {
+        setMask(self.before);
+    }
+};
 
 /// Null in the child.
 pub fn fork(what: []const u8) ?Pid {

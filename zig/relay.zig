@@ -55,10 +55,10 @@ pub fn run(start: Start) noreturn {
     const notifier = startNotifier(devices, .{ stream, link });
     setNonBlocking(devices[0]);
     setNonBlocking(stream);
-    setNonBlocking(notifier);
+    setNonBlocking(notifier.takes);
     _ = linux.close(devices[1]);
     seccomp.confineRelay();
-    move(.{ .device = devices[0], .stream = stream, .notifier = notifier, .link = link });
+    move(.{ .device = devices[0], .stream = stream, .notifier = notifier.takes, .reached = notifier.reached, .link = link });
 }
 
 var request_byte: [1]u8 = undefined;
@@ -81,30 +81,43 @@ fn setNonBlocking(fd: sys.Fd) void {
     _ = sys.must(linux.fcntl(fd, F_SETFL, O_NONBLOCK), "non-blocking");
 }
 
-/// Returns the end that takes invalidations.
-fn startNotifier(devices: [2]sys.Fd, sockets: [2]sys.Fd) sys.Fd {
+const Notifier = struct {
+    /// Takes notifications.
+    takes: sys.Fd,
+    /// Gives the number of each barrier that was reached.
+    reached: sys.Fd,
+};
+
+fn startNotifier(devices: [2]sys.Fd, sockets: [2]sys.Fd) Notifier {
     var ends: [2]sys.Fd = undefined;
+    var back: [2]sys.Fd = undefined;
     _ = sys.must(linux.pipe2(&ends, .{ .CLOEXEC = true }), "pipe");
+    _ = sys.must(linux.pipe2(&back, .{ .CLOEXEC = true }), "pipe");
     const relay = linux.getpid();
     if (process.fork("notifier") == null) {
         sys.nameProcess("edge-notify");
         process.dieWithParent();
         if (linux.getppid() != relay) linux.exit_group(sys.exit_failure);
-        for ([_]sys.Fd{ devices[0], sockets[0], sockets[1], ends[1] }) |fd| _ = linux.close(fd);
+        for ([_]sys.Fd{ devices[0], sockets[0], sockets[1], ends[1], back[0] }) |fd| _ = linux.close(fd);
         seccomp.confineRelay();
-        notify(devices[1], ends[0]);
+        notify(devices[1], ends[0], back[1]);
     }
     _ = linux.close(ends[0]);
-    return ends[1];
+    _ = linux.close(back[1]);
+    return .{ .takes = ends[1], .reached = back[0] };
 }
 
-fn notify(device: sys.Fd, source: sys.Fd) noreturn {
+fn notify(device: sys.Fd, source: sys.Fd, reached: sys.Fd) noreturn {
     const message = down.bytes[0..limits.notification_message];
     while (true) {
         readExactly(source, message[0..fuse.reply_header]);
         const length = fuse.lengthOf(message);
         sys.assert(length >= fuse.reply_header and length <= message.len, "notification length");
         readExactly(source, message[fuse.reply_header..length]);
+        if (fuse.isBarrier(message[0..length])) {
+            tellReached(reached, message[fuse.reply_header..fuse.barrier_length]);
+            continue;
+        }
         const rc = linux.write(device, message.ptr, length);
         switch (linux.errno(rc)) {
             // What is not cached needs no invalidation; what is busy or not empty is the machine's to ask again.
@@ -112,6 +125,16 @@ fn notify(device: sys.Fd, source: sys.Fd) noreturn {
             .NODEV, .NOTCONN, .PERM => linux.exit_group(0), // Unmounted.
             else => sys.fail("notify", "", linux.errno(rc)),
         }
+    }
+}
+
+/// A pipe takes so little at once and whole; the relay's end is this process' own.
+fn tellReached(reached: sys.Fd, number: []const u8) void {
+    while (true) {
+        const rc = linux.write(reached, number.ptr, number.len);
+        if (linux.errno(rc) == .INTR) continue;
+        sys.assert(sys.must(rc, "notifier write") == number.len, "a whole number");
+        return;
     }
 }
 
@@ -181,6 +204,8 @@ const Ways = struct {
     device: sys.Fd,
     stream: sys.Fd,
     notifier: sys.Fd,
+    /// From the notifier: numbers of barriers.
+    reached: sys.Fd,
     /// To the outer process, which closes its end once the file system is in place.
     link: sys.Fd,
 };
@@ -196,6 +221,7 @@ fn move(start: Ways) noreturn {
             .{ .fd = if (up.isEmpty()) ways.device else -1, .events = POLL.IN, .revents = 0 },
             .{ .fd = ways.notifier, .events = if (notifications.isEmpty()) 0 else POLL.OUT, .revents = 0 },
             .{ .fd = ways.link, .events = 0, .revents = 0 },
+            .{ .fd = if (up.isEmpty()) ways.reached else -1, .events = POLL.IN, .revents = 0 },
         };
         // A process that waits for the file system cannot be killed. As long as that may be the outer process itself, this
         // one alone can end the wait.
@@ -205,6 +231,7 @@ fn move(start: Ways) noreturn {
         if (sys.must(ready, "poll") == 0) sys.fail("the machine does not answer on the FUSE stream", "", .TIMEDOUT);
         if (watched[0].revents & (POLL.IN | POLL.HUP | POLL.ERR) != 0) takeReplies(ways.stream, ways.device);
         if (watched[1].revents != 0) takeRequest(ways.device);
+        if (watched[4].revents & POLL.IN != 0 and up.isEmpty()) takeReached(ways.reached);
         if (!up.isEmpty()) sendRequest(ways.stream);
         if (watched[2].revents & POLL.ERR != 0) sys.fail("the notifier ended", "", .PIPE);
         if (!notifications.isEmpty()) sendNotifications(ways.notifier);
@@ -227,6 +254,15 @@ fn takeRequest(device: sys.Fd) void {
         .NODEV => linux.exit_group(0), // Unmounted: the holder has ended.
         else => sys.fail("read from the FUSE device", "", linux.errno(rc)),
     }
+}
+
+fn takeReached(reached: sys.Fd) void {
+    var number: [8]u8 = undefined;
+    const rc = linux.read(reached, &number, number.len);
+    if (linux.errno(rc) == .INTR) return;
+    sys.assert(sys.must(rc, "read from the notifier") == number.len, "a whole number");
+    fuse.barrierAnswer(&number, up.room()[0..fuse.request_header]);
+    up.got(fuse.request_header);
 }
 
 fn sendRequest(stream: sys.Fd) void {

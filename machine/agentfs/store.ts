@@ -65,6 +65,8 @@ export interface Keeper {
   sync(): Promise<void>;
 }
 
+export type ChangeListener = (ino: number, inode: Inode | null) => void;
+
 export class Store {
   /** For SQL of others than the store: first everything that memory keeps back is written. Only for who runs exclusively. */
   readonly driver: SqlDriver;
@@ -83,6 +85,7 @@ export class Store {
   readonly #parents: BoundedCache<number, number>;
   readonly #dirty = new DirtyInodes();
   readonly #opens = new Map<number, number>();
+  readonly #watchers = new Set<ChangeListener>();
   readonly #incarnations = new BoundedCache<number, number>(100_000);
   readonly #lostListeners = new Set<() => void>();
   #keeper: Keeper | null = null;
@@ -160,6 +163,7 @@ export class Store {
       await this.#lose(error);
       throw asFileError(error);
     }
+    if (this.#watchers.size > 0) for (const [ino, inode] of transaction.changed()) this.#changed(ino, inode);
     if (transaction.changesBasePlaces) await this.overlay.attachHere();
     await this.commitFullHere();
     return result;
@@ -209,7 +213,9 @@ export class Store {
 
   /** Changes an inode ahead of its row. For whoever runs exclusively. */
   patchAhead(inode: Inode, patch: InodePatch): void {
-    this.#dirty.patch({ ...inode, ...patch }, patch);
+    const patched = { ...inode, ...patch };
+    this.#dirty.patch(patched, patch);
+    if (this.#watchers.size > 0) this.#changed(inode.ino, patched);
     this.#commitLater();
   }
 
@@ -228,6 +234,18 @@ export class Store {
 
   keepWith(keeper: Keeper): void {
     this.#keeper = keeper;
+  }
+
+  /** Calls back for every inode that is changed from now on, by whomever; null: it is gone. Returns the call that ends this. */
+  watch(listener: ChangeListener): () => void {
+    this.#watchers.add(listener);
+    return () => {
+      this.#watchers.delete(listener);
+    };
+  }
+
+  #changed(ino: number, inode: Inode | null): void {
+    for (const listener of this.#watchers) listener(ino, inode);
   }
 
   /** The inode as of the last operation, if memory has it; undefined says nothing about its existence. */

@@ -173,6 +173,11 @@ export class Transaction {
     this.#afterCommit.push(change);
   }
 
+  /** The inodes that it changed; null stands for one that is gone. */
+  changed(): Iterable<readonly [number, Inode | null]> {
+    return this.#inodes;
+  }
+
   /** Makes it so. A failure leaves the group unusable. */
   async apply(caches: Caches): Promise<void> {
     for (const step of this.#steps) await this.#take(step, caches.dirty);

@@ -3,11 +3,12 @@
  * never look at it itself.
  */
 import { dlopen, ptr } from 'bun:ffi';
-import { accessSync, closeSync, constants, openSync, read, writeSync } from 'node:fs';
+import { accessSync, closeSync, constants, openSync, read, write, writeSync } from 'node:fs';
 import type { FileView } from '../agentfs/views.ts';
 import type { HolderStream } from '../holders/holder-socket.ts';
 import type { Gate } from './gate.ts';
 import { FuseSession, type TouchBoundary } from './session.ts';
+import { headerBytes, notifyCodes, opcodes } from './wire.ts';
 
 const libc = dlopen('libc.so.6', {
   mount: { args: ['ptr', 'ptr', 'ptr', 'u64', 'ptr'], returns: 'i32' },
@@ -47,7 +48,11 @@ export interface ServedMount {
   unmount(): Promise<void>;
 }
 
-const untouched: TouchBoundary = { touch: () => null, onStale: () => () => undefined };
+const untouched: TouchBoundary = {
+  touch: () => null,
+  onStale: () => () => undefined,
+  onFlush: () => () => undefined,
+};
 
 /** Mounts a view on a directory and serves it. Set-user-id bits and devices count only on a `privileged` mount. */
 export function serveMount(
@@ -78,6 +83,7 @@ export function serveMount(
 class DeviceStream implements HolderStream {
   readonly requests = new Map<number, number>();
   readonly #fd: number;
+  #notified: Promise<void> = Promise.resolve();
   #paused = false;
   #held: Uint8Array[] = [];
   #data: (bytes: Uint8Array) => void = () => undefined;
@@ -89,12 +95,32 @@ class DeviceStream implements HolderStream {
   }
 
   async write(bytes: Uint8Array): Promise<void> {
+    if (mayWait(bytes)) {
+      // As the holder's notifier: beside the answers, which the kernel may wait for, and in order.
+      const before = this.#notified;
+      this.#notified = before.then(() => this.#notify(bytes));
+      return;
+    }
     try {
       writeSync(this.#fd, bytes);
     } catch (error) {
       // The request was given up, or the node was forgotten: as the holder's relay, go on.
       if (!/ENOENT|ENODEV|EPERM|EBADF/.test(String(error))) console.error('relay:', error);
     }
+  }
+
+  #notify(bytes: Uint8Array): Promise<void> {
+    const message = Buffer.from(bytes);
+    if (message.readInt32LE(4) !== notifyCodes.barrier) {
+      // What the kernel does not know needs no notice.
+      return new Promise((resolve) => write(this.#fd, bytes, 0, bytes.length, null, () => resolve()));
+    }
+    const reached = Buffer.alloc(headerBytes);
+    reached.writeUInt32LE(headerBytes, 0);
+    reached.writeUInt32LE(opcodes.notifyReply, 4);
+    reached.set(message.subarray(16, 24), 8);
+    this.#arrived(reached);
+    return Promise.resolve();
   }
 
   onData(listener: (bytes: Uint8Array) => void): void {
@@ -126,13 +152,25 @@ class DeviceStream implements HolderStream {
           return;
         }
       } else {
-        const opcode = buffer.readUInt32LE(4);
-        this.requests.set(opcode, (this.requests.get(opcode) ?? 0) + 1);
-        const bytes = buffer.subarray(0, length);
-        if (this.#paused) this.#held.push(bytes);
-        else this.#data(bytes);
+        this.#arrived(buffer.subarray(0, length));
       }
       this.#read();
     });
   }
+
+  #arrived(bytes: Buffer): void {
+    const opcode = bytes.readUInt32LE(4);
+    this.requests.set(opcode, (this.requests.get(opcode) ?? 0) + 1);
+    if (this.#paused) this.#held.push(bytes);
+    else this.#data(bytes);
+  }
+}
+
+/** Whether the kernel may wait before it has taken a message; as `mayWait` of zig/fuse.zig. */
+function mayWait(bytes: Uint8Array): boolean {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (view.getBigUint64(8, true) !== 0n) return false;
+  const code = view.getInt32(4, true);
+  if (code === notifyCodes.incrementEpoch) return false;
+  return code !== notifyCodes.invalidateInode || view.getBigInt64(24, true) >= 0n;
 }

@@ -7,6 +7,7 @@ import type { ListedEntry, OpenFile } from './handles.ts';
 import { entryBytes, type Request, replyFor, replyHeaderBytes, writeEntry, writeU64 } from './wire.ts';
 
 const accessMode = 0o3;
+const readAndWrite = 0o2;
 const truncateFlag = 0o1000;
 const appendFlag = 0o2000;
 const exclusiveFlag = 0o200;
@@ -59,7 +60,9 @@ export const create: Operation = async (context, request, node) => {
 function writeOpened(context: MountContext, view: DataView, at: number, node: ViewNode, flags: number): void {
   const rules = zoneRules[node.zone];
   const appends = (flags & appendFlag) !== 0 && rules.shared && !rules.cached;
-  writeU64(view, at, context.handles.add({ kind: 'file', node, appends, failures: context.files.store.failures }));
+  const { failures } = context.files.store;
+  const mapsToWrite = (flags & accessMode) === readAndWrite;
+  writeU64(view, at, context.handles.add({ kind: 'file', node, appends, mapsToWrite, failures }));
   view.setUint32(at + 8, context.openReplyFlags(node), true);
 }
 

@@ -8,6 +8,8 @@ export interface OpenFile {
   readonly node: ViewNode;
   /** O_APPEND in a zone that other mounts change too: the end is where the server says it is. */
   readonly appends: boolean;
+  /** Open for reading and writing: a mapping of it may change pages that only the kernel knows of. */
+  readonly mapsToWrite: boolean;
   /** The store's count of lost groups that its holder knows of. */
   failures: number;
 }

@@ -30,7 +30,11 @@ beforeAll(async () => {
     touches += 1;
     return null;
   };
-  mount = mountView((await local.files.view('conv_a'))!, gate, { touch, onStale: () => () => undefined });
+  mount = mountView((await local.files.view('conv_a'))!, gate, {
+    touch,
+    onStale: () => () => undefined,
+    onFlush: () => () => undefined,
+  });
 });
 afterAll(async () => {
   if (!canMount) return;

@@ -110,7 +110,7 @@ async function serve(options: { limits?: Partial<StoreLimits>; minor?: number; l
   const session = new FuseSession({
     view: (await local.files.view('conv_a'))!,
     gate,
-    boundary: { touch: () => null, onStale: () => () => undefined },
+    boundary: { touch: () => null, onStale: () => () => undefined, onFlush: () => () => undefined },
     stream: kernel,
     log: options.log ?? ((text) => expect(text).toBe('nothing')),
   });

@@ -9,9 +9,9 @@ import { type Answer, decodeLookup, MountContext } from './context.ts';
 import { opensToWrite } from './file-operations.ts';
 import { FrameDecoder } from './frames.ts';
 import type { Gate, Question } from './gate.ts';
-import { type NodeNumber, numberOfNode } from './nodes.ts';
+import { KernelCaches } from './kernel-caches.ts';
 import { operations, touchesNothing } from './operations.ts';
-import { errorReply, notification, notifyCodes, opcodes, Request, replyHeaderBytes } from './wire.ts';
+import { errorReply, opcodes, Request, replyHeaderBytes } from './wire.ts';
 
 /** The part of a work boundary that a mount needs. */
 export interface TouchBoundary {
@@ -19,13 +19,13 @@ export interface TouchBoundary {
   touch(): Promise<void> | null;
   /** Calls back when what the kernel remembers may be stale; returns the call that ends this. */
   onStale(listener: (why: 'begun' | 'pulled') => void): () => void;
+  /** Calls back, and waits, before what is here counts as all; returns the call that ends this. */
+  onFlush(listener: () => Promise<void>): () => void;
 }
 
 /** Requests that are being answered, and their bytes, before the stream is not read any further. */
 const maxRequests = 512;
 const maxRequestBytes = 8 * 1024 * 1024;
-/** Notifications at once; the relay's queue of them is bounded. */
-const maxInvalidations = 1_000;
 
 export interface FuseSessionOptions {
   readonly view: FileView;
@@ -37,6 +37,8 @@ export interface FuseSessionOptions {
 }
 
 export class FuseSession {
+  /** For whatever else looks at, or changes, the conversation's files behind this mount's back. */
+  readonly caches: KernelCaches;
   readonly #context: MountContext;
   readonly #gate: Gate;
   readonly #boundary: TouchBoundary;
@@ -65,9 +67,11 @@ export class FuseSession {
     this.#stream = options.stream;
     this.#log = options.log ?? ((text) => console.error(text));
     const { store } = this.#context.files;
+    this.caches = new KernelCaches(this.#context, (bytes) => this.#send(bytes), this.#log);
     const leaves = [
       this.#boundary.onStale((why) => this.forgetCaches(why)),
-      store.overlay.onChange((inos) => this.#forgetBase(inos)),
+      this.#boundary.onFlush(() => this.caches.flush()),
+      store.overlay.onChange((inos) => this.caches.forgetBase(inos)),
       store.onLost(() => this.forgetCaches('pulled')),
     ];
     this.#leave = () => leaves.forEach((leave) => void leave());
@@ -75,31 +79,11 @@ export class FuseSession {
     this.#stream.onClose(() => void this.#finish());
   }
 
-  /**
-   * Makes the kernel ask again for what it remembers. The work boundary calls it; so must whatever else changes the
-   * conversation's files behind this mount's back ('pulled').
-   */
+  /** Makes the kernel ask again for what it remembers. The work boundary calls it. */
   forgetCaches(why: 'begun' | 'pulled'): void {
-    if (this.#closed || !this.#context.kernel.forgetsAtOnce) return;
-    this.#send(notification(notifyCodes.incrementEpoch, 0).bytes);
-    if (why === 'begun') return;
-    for (const number of this.#context.openNodes(maxInvalidations)) this.#invalidate(number);
-  }
-
-  /** The same for what the base alone has no longer. */
-  #forgetBase(inos: readonly number[]): void {
-    if (this.#closed || !this.#context.kernel.forgetsAtOnce) return;
-    this.#send(notification(notifyCodes.incrementEpoch, 0).bytes);
-    for (const ino of inos.slice(0, maxInvalidations)) this.#invalidate(numberOfNode('skills', ino));
-  }
-
-  /** Attributes of what is open are asked for by no name. A negative offset: no page is waited for. */
-  #invalidate(number: NodeNumber): void {
-    const { bytes, view } = notification(notifyCodes.invalidateInode, 24);
-    view.setUint32(replyHeaderBytes, number.low, true);
-    view.setUint32(replyHeaderBytes + 4, number.high, true);
-    view.setBigInt64(replyHeaderBytes + 8, -1n, true);
-    this.#send(bytes);
+    if (this.#closed) return;
+    this.caches.forgetNames();
+    if (why === 'pulled') this.caches.forgetOpenAttributes();
   }
 
   /** Ends the mount's service; resolves when nothing of it is open. */
@@ -139,6 +123,7 @@ export class FuseSession {
   #answer(request: Request): Answer | Promise<Answer> {
     const { opcode, unique } = request.header;
     try {
+      if (opcode === opcodes.notifyReply) this.caches.reached(unique);
       const operation = operations.get(opcode);
       if (!operation) return errorReply(unique, errnoNumbers.ENOSYS);
       const node = this.#context.node(request.header.node);
@@ -207,7 +192,7 @@ export class FuseSession {
 
   #send(bytes: Uint8Array): void {
     // A stream that is gone ends the session by its own close.
-    this.#stream.write(bytes).catch(() => undefined);
+    if (!this.#closed) this.#stream.write(bytes).catch(() => undefined);
   }
 
   #holdBack(): void {
@@ -227,6 +212,7 @@ export class FuseSession {
     if (this.#closed) return;
     this.#closed = true;
     this.#leave();
+    this.caches.close();
     this.#closing.resolve();
     // What is under way may still open or write something.
     if (this.#requests > 0) await this.#drained.promise;

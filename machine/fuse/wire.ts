@@ -67,7 +67,12 @@ export const initFlags = {
 } as const;
 
 export const openFlags = { directIo: 1 << 0, keepCache: 1 << 1 } as const;
-export const notifyCodes = { invalidateInode: 2, incrementEpoch: 8 } as const;
+export const notifyCodes = {
+  invalidateInode: 2,
+  incrementEpoch: 8,
+  /** Not the kernel's: the holder's relay sends its number back when every notification before it is done (zig/fuse.zig). */
+  barrier: 0x6564_6765,
+} as const;
 
 export interface RequestHeader {
   readonly length: number;

@@ -20,6 +20,10 @@ export interface GitCall {
     read(): Promise<Uint8Array | null>;
     write(bytes: Uint8Array): Promise<void>;
   };
+  /** Which of the caller's streams are terminals; none when absent. Output is never paged, whatever they are. */
+  readonly terminals?: { readonly input: boolean; readonly output: boolean; readonly errors: boolean };
+  /** Of the caller: new files get these permission bits taken away. 0o022 when absent. */
+  readonly umask?: number;
 }
 
 export type GitOutcome =

@@ -141,9 +141,9 @@ describe('descriptors', () => {
       'supervisor’s init': [null_, null_, null_, 'socket', 'pipe'],
       // Standard error, the words with the machine, those with the init, Hermes itself, signals.
       holder: [null_, null_, null_, 'socket', 'socket', 'socket', 'pidfd', 'signalfd'],
-      // Standard error, the FUSE stream to the machine, the pair with the holder, the device, the notifier.
-      relay: [null_, null_, 'socket', 'socket', 'socket', '/fuse', 'pipe'],
-      notifier: [null_, null_, 'socket', '/fuse', 'pipe'],
+      // Standard error, the FUSE stream to the machine, the pair with the holder, the device, to and from the notifier.
+      relay: [null_, null_, 'socket', 'socket', 'socket', '/fuse', 'pipe', 'pipe'],
+      notifier: [null_, null_, 'socket', '/fuse', 'pipe', 'pipe'],
       'holder’s init': [null_, null_, null_, 'socket', 'socket'],
     };
     for (const [part, expected] of Object.entries(design)) {

@@ -133,6 +133,7 @@ async function start(
     runtimeDirectory: hermesRuntime(configuration.hermesRuntime),
     caBundle: configuration.caBundle,
     hermesEnvironment: { ...model.hermesEnvironment },
+    nativeGit: configuration.nativeGit,
     maxHolders: configuration.maxHolders,
     cgroups:
       cgroups.directories.length === 0

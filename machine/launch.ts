@@ -31,6 +31,8 @@ export const launchSchema = v.strictObject({
   caBundle: v.nullable(v.string()),
   /** Variables for every Hermes process of this organization, such as EDGE_MODEL_URL. Never logged. */
   hermesEnvironment: v.record(v.string(), v.string()),
+  /** Whether what HyperSH Git leaves undone goes to the host's git, where there is one. */
+  nativeGit: v.boolean(),
   maxHolders: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1000)),
   /** Where each holder gets cgroups of its own, one a hierarchy, and their limits; null where the host has none for us. */
   cgroups: v.nullable(

@@ -28,6 +28,7 @@ pub const Start = struct {
 };
 
 pub fn run(start: Start) noreturn {
+    process.fillStandard();
     const signals = process.Interrupts.take();
     const words = start.argv[1..@max(start.count, 1)];
     const has_native = native.isInstalled();

@@ -224,6 +224,19 @@ pub fn leaveTerminal() void {
     if (linux.errno(rc) != .PERM) _ = sys.must(rc, "setsid");
 }
 
+/// Puts `/dev/null` where standard input, output or error is closed, so that nothing else that is opened gets their numbers.
+pub fn fillStandard() void {
+    while (true) {
+        const fd = openNull();
+        if (fd > 2) {
+            _ = linux.close(fd);
+            return;
+        }
+        const F_SETFD = 2;
+        _ = sys.must(linux.fcntl(fd, F_SETFD, 0), "standard descriptor");
+    }
+}
+
 pub fn openNull() sys.Fd {
     const path = "/dev/null";
     return sys.mustFd(linux.openat(linux.AT.FDCWD, path, .{ .ACCMODE = .RDWR, .CLOEXEC = true }, 0), "open", path);

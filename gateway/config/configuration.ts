@@ -27,6 +27,8 @@ export interface Configuration {
   readonly hermesRuntime: string | null;
   /** Absolute; null: the embedded certificate authorities. */
   readonly caBundle: string | null;
+  /** Whether what HyperSH Git leaves undone goes to the host's git. */
+  readonly nativeGit: boolean;
   readonly maxHolders: number;
   readonly holderMemoryBytes: number;
   readonly holderProcesses: number;
@@ -105,6 +107,7 @@ export function readConfiguration(environment: Environment, file: string | null)
     sessiondb,
     hermesRuntime: values.EDGE_HERMES_RUNTIME === null ? null : resolve(values.EDGE_HERMES_RUNTIME),
     caBundle: values.EDGE_CA_BUNDLE === null ? null : resolve(values.EDGE_CA_BUNDLE),
+    nativeGit: values.EDGE_NATIVE_GIT === 'auto',
     maxHolders: values.EDGE_MAX_HOLDERS,
     holderMemoryBytes: values.EDGE_HOLDER_MEMORY_MIB * 1024 * 1024,
     holderProcesses: values.EDGE_HOLDER_PROCESSES,

@@ -109,6 +109,11 @@ export const settings = {
     default: null,
     schema: path,
   }),
+  EDGE_NATIVE_GIT: setting({
+    meaning: "auto: what the agents' git does not do itself goes to the host's git, where there is one; off: never",
+    default: 'auto',
+    schema: v.picklist(['auto', 'off'], 'must be auto or off'),
+  }),
   EDGE_MAX_HOLDERS: setting({
     meaning: 'conversations whose agent may run at the same time (about 110 MB each)',
     default: '16',

@@ -136,7 +136,7 @@ export class KernelCaches {
     const answer = Promise.withResolvers<void>();
     this.#waiting.set(number, answer.resolve);
     const timer = setTimeout(() => {
-      this.#log(`fuse ${this.#context.view.conversation}: the kernel does not invalidate within ${patienceMs} ms`);
+      this.#log(`fuse ${this.#context.view.label}: the kernel does not invalidate within ${patienceMs} ms`);
       answer.resolve();
     }, patienceMs);
     this.#send(barrier(number));

@@ -22,15 +22,19 @@ test('a runtime whose path has white space is named by a link in the run directo
     runDirectory: root,
     hermesEnvironment: {},
     caBundle: null,
+    nativeGit: false,
   } as unknown as Launch);
   const fd = inputs.manifest({
     uid: 101000,
     fuseSocket: join(root, 'fuse.sock'),
     fuseToken: 'f'.repeat(64),
     cgroups: [],
+    gitSocket: join(root, 'git-1.sock'),
   });
   const manifest = readFileSync(`/proc/self/fd/${fd}`, 'utf8');
   for (const one of [fd, inputs.caBundle, inputs.environment, inputs.startScript]) closeSync(one);
   expect(manifest).toContain(`bind ${join(root, 'runtime')} /opt/hermes\n`);
+  expect(manifest).toContain(`git-socket ${join(root, 'git-1.sock')}\ngit-place /usr/local/bin/git\n`);
+  expect(manifest).not.toContain('native-git');
   expect(readlinkSync(join(root, 'runtime'))).toBe(runtimeDirectory);
 });

@@ -8,6 +8,13 @@ import { startScript } from '../../bunfs-assets/start-script.ts';
 import type { Launch } from '../launch.ts';
 import { type Bind, formatManifest, type HolderManifest } from './manifest.ts';
 
+/** Where programs look for git, in the order of the PATH. */
+const gitPlaces = ['/usr/local/bin/git', '/usr/bin/git'];
+
+function nativeGit(): string | null {
+  return gitPlaces.find((place) => existsSync(place)) ?? null;
+}
+
 /** Where a holder sees the Hermes runtime, whatever its place outside. */
 const runtimeTarget = '/opt/hermes';
 
@@ -19,19 +26,25 @@ export interface HolderInputs {
   readonly environment: number;
   readonly startScript: number;
   /** A sealed memfd with the launch manifest of one holder; the caller closes it. */
-  manifest(holder: Pick<HolderManifest, 'uid' | 'fuseSocket' | 'fuseToken' | 'cgroups'>): number;
+  manifest(holder: HolderOwn): number;
+}
+
+/** What the manifests of two holders differ in. */
+export interface HolderOwn extends Pick<HolderManifest, 'uid' | 'fuseSocket' | 'fuseToken' | 'cgroups'> {
+  readonly gitSocket: string;
 }
 
 /** Reads the runtime and the embedded files once. Throws with what is missing and how to fix it. */
 export function prepareInputs(launch: Launch): HolderInputs {
   const runtime = readRuntime(launch.runtimeDirectory);
   const binds = holderBinds(oneWordPath(launch), runtime.basePrefix);
+  const git = { native: launch.nativeGit ? nativeGit() : null, places: gitPlaces };
   return {
     confinedExec: executablePath('confined-exec', readAsset(confinedExec)),
     caBundle: sealedMemfd('ca-bundle', launch.caBundle === null ? readAsset(caBundle) : readFileSync(launch.caBundle)),
     environment: sealedMemfd('environment', formatEnvironment(launch.hermesEnvironment, runtime.basePrefix)),
     startScript: sealedMemfd('start-script', startScript()),
-    manifest: (holder) =>
+    manifest: ({ gitSocket, ...holder }) =>
       sealedMemfd(
         'manifest',
         Buffer.from(
@@ -40,6 +53,7 @@ export function prepareInputs(launch: Launch): HolderInputs {
             binds,
             program: `${runtimeTarget}/bin/python`,
             args: ['-I', '/opt/edge/start.py'],
+            git: { ...git, socket: gitSocket },
           }),
         ),
       ),
@@ -68,7 +82,7 @@ function holderBinds(runtimeDirectory: string, basePrefix: string): Bind[] {
  * script keeps them from every tool.
  */
 function formatEnvironment(own: Readonly<Record<string, string>>, basePrefix: string): Uint8Array {
-  const path = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
+  const path = ['/opt/edge/bin', '/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
   if (basePrefix !== '/usr' && existsSync(`${basePrefix}/bin`) && readdirSync(`${basePrefix}/bin`).length > 0) {
     path.push(`${basePrefix}/bin`);
   }

@@ -13,6 +13,7 @@ const manifest: HolderManifest = {
   cgroups: ['/sys/fs/cgroup/edge/holder.1'],
   program: '/opt/hermes/bin/python',
   args: ['-I', '/opt/edge/start.py'],
+  git: { socket: '/run/x/git-101000.sock', native: '/usr/bin/git', places: ['/usr/bin/git'] },
 };
 
 test('one key and value a line, in the order confined-exec reads them', () => {
@@ -28,6 +29,9 @@ test('one key and value a line, in the order confined-exec reads them', () => {
     'exec /opt/hermes/bin/python',
     'arg -I',
     'arg /opt/edge/start.py',
+    'git-socket /run/x/git-101000.sock',
+    'native-git /usr/bin/git',
+    'git-place /usr/bin/git',
     '',
   ]);
 });

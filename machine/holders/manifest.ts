@@ -11,6 +11,17 @@ export interface HolderManifest {
   readonly cgroups: readonly string[];
   readonly program: string;
   readonly args: readonly string[];
+  readonly git: HolderGit;
+}
+
+/** The `git` of a holder. */
+export interface HolderGit {
+  /** Where the machine listens for this holder's calls. */
+  readonly socket: string;
+  /** The host's git, for what the machine leaves to it; null when there is none, or when it is not to be used. */
+  readonly native: string | null;
+  /** Programs that the machine's client stands in the place of, where they are files. */
+  readonly places: readonly string[];
 }
 
 /** A read-only bind of `source` at `target`; an optional one is skipped when the source is missing. */
@@ -33,6 +44,9 @@ export function formatManifest(manifest: HolderManifest): string {
     ...manifest.cgroups.map((directory) => line('cgroup', directory)),
     line('exec', manifest.program),
     ...manifest.args.map((arg) => line('arg', arg)),
+    line('git-socket', manifest.git.socket),
+    ...(manifest.git.native === null ? [] : [line('native-git', manifest.git.native)]),
+    ...manifest.git.places.map((place) => line('git-place', place)),
   ];
   const text = `${lines.join('\n')}\n`;
   if (Buffer.byteLength(text) > maxManifestBytes) throw new RangeError('the launch manifest is too long');

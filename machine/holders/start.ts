@@ -1,6 +1,7 @@
 /** Brings one conversation's Hermes up behind its walls: view, mount, gate, SessionDB channel, work boundary. */
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import type { OrganizationFiles } from '../agentfs/files.ts';
 import type { Ledger } from '../agentfs/ledger.ts';
 import type { HolderView } from '../agentfs/views.ts';
@@ -9,13 +10,15 @@ import { FuseSession } from '../fuse/session.ts';
 import type { AuthorityAddress, ChildEnd, Launch } from '../launch.ts';
 import { channelOf } from '../sessiondb/channel.ts';
 import { SessionRelay } from '../sessiondb/relay.ts';
+import { serveHolderGit } from '../shell/holder-git.ts';
+import type { GitService } from '../shell/service.ts';
 import type { WorkBoundary } from '../sync.ts';
 import { HolderCgroup, LeftCgroups } from './cgroup.ts';
 import { HolderChild } from './child.ts';
 import { Executions } from './executions.ts';
 import type { HolderSocket, HolderStream } from './holder-socket.ts';
 import type { Holder, Start, StartHolder } from './holders.ts';
-import type { HolderInputs } from './inputs.ts';
+import type { HolderInputs, HolderOwn } from './inputs.ts';
 import type { HostUids } from './uids.ts';
 
 export interface StartDependencies {
@@ -108,13 +111,16 @@ class StartingHolder {
     });
     let child: SpawnedHolder;
     let cgroup: HolderCgroup | null = null;
+    let git: GitService | null = null;
     try {
+      git = this.#serveGit(uid);
       if (cgroups !== null) cgroup = HolderCgroup.make(cgroups, `holder.${this.#generation}`);
-      child = this.#spawn(uid, token, cgroup?.directories ?? []);
+      child = this.#spawn({ uid, fuseToken: token, cgroups: cgroup?.directories ?? [], gitSocket: git.path });
     } catch (error) {
       // There is no process whose end would clear this up.
       if (cgroup) this.#leftCgroups.leave(cgroup);
       unexpect();
+      void git?.close();
       uids.release(uid);
       void boundary.end(this.#conversation);
       throw error;
@@ -124,7 +130,7 @@ class StartingHolder {
       ...how,
       outOfMemory: how.signal === 'SIGKILL' && cgroup?.ranOutOfMemory() === true,
     }));
-    const ended = this.#whenGone(child, uid, exit, cgroup);
+    const ended = this.#whenGone({ child, uid, git, cgroup }, exit);
     try {
       await Promise.race([
         this.#armed.promise,
@@ -145,9 +151,21 @@ class StartingHolder {
     return this.#holder(child, ended);
   }
 
-  #spawn(uid: number, token: string, cgroups: readonly string[]): SpawnedHolder {
+  #serveGit(uid: number): GitService {
+    const { socket, ledger, boundary, log } = this.#dependencies;
+    return serveHolderGit({
+      view: this.#view,
+      path: join(dirname(socket.path), `git-${uid}.sock`),
+      ledger,
+      session: () => this.#fuse,
+      touch: () => boundary.firstTouch(this.#conversation),
+      log,
+    });
+  }
+
+  #spawn(own: Omit<HolderOwn, 'fuseSocket'>): SpawnedHolder {
     const { inputs, socket, sessiondb, log } = this.#dependencies;
-    const manifest = inputs.manifest({ uid, fuseSocket: socket.path, fuseToken: token, cgroups });
+    const manifest = inputs.manifest({ ...own, fuseSocket: socket.path });
     try {
       const process = Bun.spawn([inputs.confinedExec, 'holder'], {
         argv0: 'confined-exec',
@@ -203,14 +221,12 @@ class StartingHolder {
   }
 
   /** Resolves when the process is gone and nothing of what served it is open. */
-  async #whenGone(
-    child: SpawnedHolder,
-    uid: number,
-    exit: Promise<unknown>,
-    cgroup: HolderCgroup | null,
-  ): Promise<void> {
+  async #whenGone(parts: HolderParts, exit: Promise<unknown>): Promise<void> {
+    const { child, uid, git, cgroup } = parts;
     await exit;
     this.#control?.close();
+    // Before the mount: what is under way is in the conversation's files when the boundary ends.
+    await git.close();
     await Promise.all([this.#fuse?.close(), child.relayed]);
     this.#dependencies.uids.release(uid);
     if (cgroup) this.#leftCgroups.leave(cgroup);
@@ -236,6 +252,14 @@ class StartingHolder {
       kill: () => child.kill(),
     };
   }
+}
+
+/** What a holder has while it lives. */
+interface HolderParts {
+  readonly child: SpawnedHolder;
+  readonly uid: number;
+  readonly git: GitService;
+  readonly cgroup: HolderCgroup | null;
 }
 
 class SpawnedHolder extends HolderChild {

@@ -204,6 +204,7 @@ export class RunningCall {
       return { kind: 'native', reason: `${call.cwd} is neither in /workspace nor in /artifacts` };
     }
     await kernel.flush();
+    if (this.#abort.signal.aborted) return { kind: 'done', exitCode: fatalCode };
     const changesKnown = kernel.noteChanges();
     try {
       return await engine.run(this.#asked(call, place));
@@ -292,8 +293,8 @@ export class RunningCall {
     const ended = Promise.withResolvers<ProcessEnd | null>();
     this.#state = { state: 'native', ended: ended.resolve };
     this.#abort.signal.addEventListener('abort', () => ended.resolve(null));
-    if (this.#isGone) ended.resolve(null);
-    else await this.#send({ kind: 'native' });
+    if (this.#abort.signal.aborted) ended.resolve(null);
+    if (!this.#isGone) await this.#send({ kind: 'native' });
     this.#record(call, 'native', reason, await ended.promise);
     if (!this.#isGone) this.#out.end();
   }
@@ -386,10 +387,15 @@ function message(line: string): MachineFrame {
   return { kind: 'errors', bytes: Buffer.from(`${line}\n`).subarray(0, limits.data) };
 }
 
+/** Options before the command whose value is the next word. */
+const withValue = new Set(['-C', '-c', '--git-dir', '--work-tree', '--namespace', '--config-env']);
+
 /** Command and first option: `rebase -i`. */
 function shortForm(argv: readonly string[]): string {
-  const command = argv.find((word) => !word.startsWith('-')) ?? argv[0] ?? '';
-  const option = argv.slice(argv.indexOf(command) + 1).find((word) => word.startsWith('-'));
+  let at = 0;
+  while (argv[at]?.startsWith('-')) at += withValue.has(argv[at]!) ? 2 : 1;
+  const [command = argv[0] ?? '', ...rest] = argv.slice(at);
+  const option = rest.find((word) => word.startsWith('-'));
   return oneLine(option === undefined ? command : `${command} ${option}`);
 }
 

@@ -49,7 +49,7 @@ async function startMachine({ directory, agentfs }: MachineStart) {
       caBundle: sealedMemfd('ca-bundle', Buffer.from('none\n')),
       environment: sealedMemfd('environment', Buffer.from('HOME=/tmp\0PATH=/usr/bin:/bin\0LANG=C.UTF-8\0')),
       startScript: sealedMemfd('start-script', Buffer.from('print()\n')),
-      manifest: (holder) =>
+      manifest: ({ gitSocket: _, ...holder }) =>
         sealedMemfd(
           'manifest',
           Buffer.from(
@@ -61,6 +61,8 @@ async function startMachine({ directory, agentfs }: MachineStart) {
               ],
               program: '/usr/bin/python3',
               args: ['/opt/bench/files.py'],
+              // The native git is one of the programs that are measured.
+              git: null,
             }),
           ),
         ),

@@ -27,7 +27,7 @@ beforeAll(async () => {
   gate.arm(1);
   const other = new Gate();
   other.arm(process.pid);
-  const boundary = { touch: () => null, onStale: () => () => undefined };
+  const boundary = { touch: () => null, onStale: () => () => undefined, onFlush: () => () => undefined };
   one = mountView((await local.files.view('conv_a'))!, gate, boundary);
   two = mountView((await local.files.view('conv_b'))!, other, boundary);
 });

@@ -11,7 +11,8 @@ export interface HolderManifest {
   readonly cgroups: readonly string[];
   readonly program: string;
   readonly args: readonly string[];
-  readonly git: HolderGit;
+  /** Null for a holder that has no git but the host's. */
+  readonly git: HolderGit | null;
 }
 
 /** The `git` of a holder. */
@@ -44,13 +45,16 @@ export function formatManifest(manifest: HolderManifest): string {
     ...manifest.cgroups.map((directory) => line('cgroup', directory)),
     line('exec', manifest.program),
     ...manifest.args.map((arg) => line('arg', arg)),
-    line('git-socket', manifest.git.socket),
-    ...(manifest.git.native === null ? [] : [line('native-git', manifest.git.native)]),
-    ...manifest.git.places.map((place) => line('git-place', place)),
+    ...(manifest.git === null ? [] : formatGit(manifest.git)),
   ];
   const text = `${lines.join('\n')}\n`;
   if (Buffer.byteLength(text) > maxManifestBytes) throw new RangeError('the launch manifest is too long');
   return text;
+}
+
+function formatGit({ socket, native, places }: HolderGit): string[] {
+  const rest = places.map((place) => line('git-place', place));
+  return [line('git-socket', socket), ...(native === null ? [] : [line('native-git', native)]), ...rest];
 }
 
 function formatBind(bind: Bind): string {

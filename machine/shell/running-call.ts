@@ -1,6 +1,6 @@
 /** One connection of a holder's `git`: one call, from its words to its exit code. */
 import type { GitCall, GitOutcome } from './git-call.ts';
-import { placeCall } from './place.ts';
+import { type PlacedCall, placeCall } from './place.ts';
 import {
   type ClientCall,
   type ClientFrame,
@@ -219,7 +219,8 @@ export class RunningCall {
     }
   }
 
-  #asked(call: ClientCall, place: { readonly argv: readonly string[]; readonly cwd: string }): GitCall {
+  #asked(call: ClientCall, place: PlacedCall): GitCall {
+    let { config } = call;
     return {
       ...place,
       environment: call.environment,
@@ -229,7 +230,13 @@ export class RunningCall {
       stdout: (bytes) => this.#write('output', bytes),
       stderr: (bytes) => this.#write('errors', bytes),
       signal: this.#abort.signal,
-      userConfig: { text: call.config, replace: (text) => this.#putConfig(text) },
+      globalConfig: {
+        read: async () => config,
+        write: async (text) => {
+          await this.#putConfig(text);
+          config = text;
+        },
+      },
     };
   }
 
@@ -246,6 +253,7 @@ export class RunningCall {
   }
 
   async #putConfig(text: Uint8Array): Promise<void> {
+    if (text.length > limits.config) throw new Error(`the user's configuration file may have ${limits.config} bytes`);
     if (this.#configWritten) throw new Error('the configuration is being written already');
     const written = Promise.withResolvers<number>();
     this.#configWritten = written.resolve;

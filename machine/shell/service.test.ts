@@ -177,7 +177,7 @@ describe('a call', () => {
     expect(call.environment).toEqual({ GIT_DIR: 'x=y', TZ: '' });
     expect(call.terminals).toEqual({ input: false, output: true, errors: false });
     expect(call.umask).toBe(0o22);
-    expect(Buffer.from(call.userConfig!.text!).toString()).toBe('[user]');
+    expect(Buffer.from((await call.globalConfig!.read())!).toString()).toBe('[user]');
     expect(fixture.rows[0]).toMatchObject({
       name: 'git',
       conversation: 'conv_a',
@@ -231,8 +231,8 @@ describe('a call', () => {
 
   test('can change the user’s configuration, and learns when that fails', async () => {
     const fixture = serve(async (call) => {
-      await call.userConfig!.replace(text('[a]'));
-      await call.userConfig!.replace(text('[b]')).catch((error: Error) => call.stderr(text(error.message)));
+      await call.globalConfig!.write(text('[a]'));
+      await call.globalConfig!.write(text('[b]')).catch((error: Error) => call.stderr(text(error.message)));
       return done(0);
     });
     const client = fixture.client().call();

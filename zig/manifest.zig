@@ -312,8 +312,8 @@ test "git" {
     try testing.expectEqualStrings("/usr/bin/git", out.native_git.?);
     try testing.expectEqual(2, out.git_place_count);
     const h = first_line ++ "\n";
-    try expectProblem(more ++ "git-socket /s\n", 16, "repeated git-socket");
-    try expectProblem(more ++ "native-git /s\n", 16, "repeated native-git");
+    try expectProblem(more ++ "git-socket /s\n", 17, "repeated git-socket");
+    try expectProblem(more ++ "native-git /s\n", 17, "repeated native-git");
     try expectProblem(h ++ "git-socket /" ++ comptime times("s", 107) ++ "\n", 2, "malformed git-socket");
     try expectProblem(h ++ "native-git relative\n", 2, "malformed native-git");
     try expectProblem(h ++ "git-place /hermes/git\n", 2, "git in a reserved place");

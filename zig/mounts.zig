@@ -42,6 +42,18 @@ const etc_files = [_][:0]const u8{
     "/etc/timezone",
 };
 
+/// Settings and data of single packages, without which they do not start or not rightly. What an administrator may write a
+/// registry, a proxy or a password into is not here: gitconfig, npmrc, pip.conf, wgetrc, maven, php, apt, environment, profile.
+const program_settings = [_][:0]const u8{
+    "/etc/ImageMagick-6",   "/etc/ImageMagick-7",    "/etc/OpenCL",          "/etc/R",               "/etc/emacs",
+    "/etc/ethertypes",      "/etc/ghostscript",      "/etc/glvnd",           "/etc/groff",           "/etc/iproute2",
+    "/etc/java-11-openjdk", "/etc/java-17-openjdk",  "/etc/java-21-openjdk", "/etc/java-25-openjdk", "/etc/libreoffice",
+    "/etc/lsb-release",     "/etc/mailcap",          "/etc/manpath.config",  "/etc/nanorc",          "/etc/networks",
+    "/etc/papersize",       "/etc/perl",             "/etc/python3",         "/etc/python3.11",      "/etc/python3.12",
+    "/etc/python3.13",      "/etc/rpc",              "/etc/shells",          "/etc/texmf",           "/etc/vim",
+    "/etc/xml",             "/var/cache/fontconfig", "/var/lib/ghostscript", "/var/lib/texmf",       "/var/lib/xml-core",
+};
+
 const device_nodes = [_][:0]const u8{ "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty" };
 
 /// Directories that hold programs and libraries: links into `/usr` on most hosts, directories on some.
@@ -75,7 +87,7 @@ pub fn makePrivate() void {
 /// Takes hold of everything that comes from the host. Needs the credentials that may walk to it.
 pub fn capture(wanted: *const manifest.Manifest) void {
     for (system_directories) |path| captureSystemDirectory(path, wanted);
-    for (etc_files) |path| _ = captureTree(path, path, read_only_tree, true);
+    for (etc_files ++ program_settings) |path| _ = captureTree(path, path, read_only_tree, true);
     for (device_nodes) |path| _ = captureTree(path, path, device_node, false);
     for (wanted.binds[0..wanted.bind_count]) |bind| _ = captureTree(bind.source, bind.target, read_only_tree, bind.optional);
     if (wanted.git_socket) |path| _ = captureTree(path, git_socket_target, read_only_tree, false);

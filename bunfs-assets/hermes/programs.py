@@ -24,6 +24,9 @@ class Environment:
         self._dotenv = os.path.join(home, ".env")
         self._seen = None
         self._dotenv_names = frozenset()
+        self._forked = False
+        # A forked child is not Hermes to those who guard its home: it may not read the file, and keeps what Hermes knew.
+        os.register_at_fork(before=self._read_dotenv, after_in_child=self._keep)
 
     def public(self, environment):
         self._read_dotenv()
@@ -37,7 +40,12 @@ class Environment:
         # execute_code gives its script the socket and the token of the tools' call-back.
         return not (name.startswith("HERMES_") and _SECRET.search(name) and not name.startswith("HERMES_RPC_"))
 
+    def _keep(self):
+        self._forked = True
+
     def _read_dotenv(self):
+        if self._forked:
+            return
         # Read again when it changed: a skill's setup may add a key while Hermes runs.
         try:
             status = os.stat(self._dotenv)

@@ -1,10 +1,26 @@
-/** Installs the programs that the chosen tests ask for with `requireProgram('…')`, where that is possible. */
+/** Installs the programs that the chosen tests ask for with `requireProgram('…')` or `holderHas('…')`, where that is possible. */
 
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { holderPath } from '../harness/holder-path.ts';
 
 /** Where a package has another name than its program. Postgres' own programs are on no PATH. */
-const packageOf: Readonly<Record<string, string>> = { postgres: 'postgresql' };
+const packageOf: Readonly<Record<string, string>> = {
+  postgres: 'postgresql',
+  cp: 'coreutils',
+  dd: 'coreutils',
+  diff: 'diffutils',
+  find: 'findutils',
+  flock: 'util-linux',
+  gcc: 'gcc libc6-dev',
+  inotifywait: 'inotify-tools',
+  node: 'nodejs',
+  ps: 'procps',
+  rg: 'ripgrep',
+  script: 'bsdutils',
+  sort: 'coreutils',
+  'ssh-keygen': 'openssh-client',
+};
 /** Debian 12's own Rust is older than what the tests compile; it has a newer one beside it, Debian 13 has not. */
 const newerPackageOf: Readonly<Record<string, string>> = { cargo: 'cargo-web' };
 const aptTimeoutMs = 10 * 60_000;
@@ -16,6 +32,12 @@ export function missingPrograms(sources: readonly string[], isThere: (program: s
       (found) => found[1] ?? 'postgres',
     ),
   );
+  return [...new Set(named)].filter((program) => !isThere(program)).sort();
+}
+
+/** The programs that these sources test in a holder where it has them, and that it has not. */
+export function missingInHolders(sources: readonly string[], isThere: (program: string) => boolean): string[] {
+  const named = sources.flatMap((text) => [...text.matchAll(/holderHas\('([a-z0-9-]+)'\)/g)].map((found) => found[1]!));
   return [...new Set(named)].filter((program) => !isThere(program)).sort();
 }
 
@@ -43,11 +65,23 @@ function isOffered(name: string): boolean {
   return /Candidate: \d/.test(stdout.toString());
 }
 
-/** @throws Error that names what to install by hand where we may not, or cannot */
+/** Installs what the tests of these files need, and what they use where it is there. @throws Error as `installNeeded` does */
 export async function installPrograms(files: readonly string[]): Promise<void> {
+  const sources = sourcesReachableFrom(files);
+  installNeeded(sources);
+  const missing = missingInHolders(sources, (program) => Bun.which(program, { PATH: holderPath }) !== null);
+  if (missing.length === 0) return;
+  const packages = missing.flatMap((program) => (packageOf[program] ?? program).split(' '));
+  const mayInstall = process.getuid?.() === 0 && Bun.which('apt-get') !== null;
+  if (mayInstall) console.log(`installing ${packages.join(' ')} …`);
+  if (mayInstall && apt('update') && apt('install', '--no-install-recommends', ...packages)) return;
+  console.log(`not there, and their tests are skipped: ${missing.join(', ')} (apt-get install ${packages.join(' ')})`);
+}
+
+/** @throws Error that names what to install by hand where we may not, or cannot */
+function installNeeded(sources: readonly string[]): void {
   const isThere = (program: string) =>
     program === 'postgres' ? existsSync('/usr/lib/postgresql') : Bun.which(program) !== null;
-  const sources = sourcesReachableFrom(files);
   const missing = missingPrograms(sources, isThere);
   if (missing.length === 0) return;
   const packages = missing.map((program) => packageOf[program] ?? program);

@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { removeScratch, scratchDirectory } from '../harness/scratch.ts';
 import { countJunit, crashed, noCounts, sum } from './junit.ts';
-import { missingPrograms, sourcesReachableFrom } from './programs.ts';
+import { missingInHolders, missingPrograms, sourcesReachableFrom } from './programs.ts';
 import { testFiles } from './test-files.ts';
 import { countZig } from './zig.ts';
 
@@ -53,6 +53,11 @@ test('finds the programs that tests ask for by a literal name', () => {
     'requireProgram(x)',
   ];
   expect(missingPrograms(sources, (program) => program === 'curl')).toEqual(['strace']);
+});
+
+test('finds the programs that tests use in a holder where it has them', () => {
+  const sources = [`testWith(holderHas('rg'), holderHas('ssh-keygen'))(`, `holderHas('rg')`, 'holderHas(name)'];
+  expect(missingInHolders(sources, (program) => program === 'rg')).toEqual(['ssh-keygen']);
 });
 
 test('finds them also where a test asks through the harness', () => {

@@ -93,6 +93,8 @@ function formatEnvironment(own: Readonly<Record<string, string>>, basePrefix: st
     LANG: 'C.UTF-8',
     PATH: path.join(':'),
     SHELL: '/bin/bash',
+    // What a pseudo-terminal of a tool behaves like; without one, programs ask whether they have a terminal first.
+    TERM: 'xterm-256color',
     TMPDIR: '/tmp',
     USER: 'agent',
   };

@@ -77,6 +77,7 @@ describe.skipIf(python === null)('programs', () => {
     for (const way of ['execve', 'posix_spawn', 'posix_spawnp']) expect(direct.outcome[way]).toEqual([0, shown]);
     expect(direct.outcome.terminal).toBe(shown.replace('\n', '\r\n'));
     expect(direct.outcome['after a change of .env']).toContain(':none:none:C');
+    expect(direct.outcome['a forked child that cannot read .env']).toEqual([0, 'none:none\n']);
   });
 
   test('behave with the launcher as without', () => {
@@ -127,6 +128,6 @@ describe.skipIf(python === null)('programs', () => {
     expect(confined.launched).toContain('shell 2 /nonexistent/tool DIR/work/bin/tool tool x');
     expect(confined.launched).toContain('shell 1 /bin/sh sh -c exit 6');
     expect(confined.launched).toContain('shell 1 /bin/sh /bin/sh -c exit 5');
-    expect(confined.launched.length).toBe(23);
+    expect(confined.launched.length).toBe(24);
   });
 });

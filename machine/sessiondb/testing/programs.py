@@ -136,4 +136,15 @@ outcome["executions"] = [
     [event["f"], event["a"], event["d"], told_of(event["i"])] for event in told if "a" in event and event["i"] not in failed
 ]
 outcome["in order"] = all("a" in event or event["i"] in [other["i"] for other in told[:at]] for at, event in enumerate(told))
+with open(os.path.join(os.environ["HERMES_HOME"], ".env"), "a") as file:
+    file.write("GIVEN_LATER = x\n")
+
+
+def without_home():
+    os.rename(os.environ["HERMES_HOME"], os.environ["HERMES_HOME"] + ".away")
+    os.execve("/bin/sh", ["/bin/sh", "-c", "echo ${DOTENV-none}:${GIVEN_LATER-none}"], {**ENV, "GIVEN_LATER": "secret"})
+
+
+# As the gate of a real home has it: what a forked child starts gets what Hermes would have given at the fork.
+outcome["a forked child that cannot read .env"] = forked(without_home)
 print(json.dumps(outcome))

@@ -78,6 +78,7 @@ export class HypershGit {
       tree,
       pace,
       environment,
+      cwd,
       config: { before: globalConfig, after: globals.config },
       cacheFor: (identity) => this.#cacheFor(identity),
     };

@@ -15,6 +15,8 @@ export interface Surroundings {
   readonly tree: Tree;
   readonly pace: Pace;
   readonly environment: Readonly<Record<string, string>>;
+  /** Where the caller is, canonical. */
+  readonly cwd: string;
   /** System, global and command-line configuration, weakest first; the repository's own goes between the last two. */
   readonly config: { readonly before: readonly ConfigEntry[]; readonly after: readonly ConfigEntry[] };
   /** `identity` tells two repositories apart that lie in the same place one after the other. */
@@ -34,6 +36,7 @@ export class Repository {
   readonly tree: Tree;
   readonly pace: Pace;
   readonly environment: Readonly<Record<string, string>>;
+  readonly cwd: string;
   readonly config: Config;
   readonly objects: Objects;
   readonly refs: Refs;
@@ -54,6 +57,7 @@ export class Repository {
     this.tree = around.tree;
     this.pace = around.pace;
     this.environment = around.environment;
+    this.cwd = around.cwd;
     this.config = config;
     this.#cache = cache;
     this.objects = new Objects(around.tree, gitDirectory, this.#cache.objects);

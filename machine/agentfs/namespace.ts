@@ -236,6 +236,40 @@ export class Namespace {
     });
   }
 
+  /** Makes regular files without names, each counted as open: they are filled, given names and closed. */
+  createNameless(permissions: readonly number[]): Promise<Inode[]> {
+    return this.#store.transact(async (transaction) =>
+      permissions.map((one) => {
+        const inode = { ...freshInode(randomIno(), modeRegular | (one & 0o7777), 0, nobodySaid), nlink: 0 };
+        transaction.insertInode(inode);
+        transaction.afterCommit(() => this.#store.opened(inode.ino));
+        return inode;
+      }),
+    );
+  }
+
+  /** Gives nameless files their names, in place of whatever files have them. All or none; EISDIR over a directory. */
+  giveNames(list: readonly { readonly ino: number; readonly place: Place }[]): Promise<void> {
+    for (const { place } of list) requireName(place.name);
+    return this.#store.transact(async (transaction) => {
+      const parents = new Set<number>();
+      for (const { ino, place } of list) {
+        await transaction.directory(place.parent);
+        parents.add(place.parent);
+        const inode = await transaction.inode(ino);
+        if (!inode) throw new FileError('ENOENT', `file ${ino} is gone`);
+        const replacedIno = await transaction.name(place.parent, place.name);
+        const replaced = replacedIno === 0 ? null : await transaction.inode(replacedIno);
+        if (replaced && isDirectory(replaced.mode)) throw new FileError('EISDIR', place.name);
+        await transaction.patchInode(inode, { nlink: inode.nlink + 1 });
+        if (replacedIno === 0) await transaction.insertName(place.parent, place.name, ino);
+        else await transaction.replaceName(place.parent, place.name, ino);
+        if (replaced) await this.#dropName(transaction, replaced);
+      }
+      for (const parent of parents) await touch(transaction, await transaction.directory(parent));
+    });
+  }
+
   /** Counts an existing file as open. */
   open(ino: number): Promise<Inode> {
     // Alone: an unlink that is being committed would take it away.

@@ -1,7 +1,8 @@
 /** Branches, tags, going from one to another, taking changes back. */
 import { directory, git, gitIn, remove, type Scenario, write } from '../comparison.fixture.ts';
 
-const lines = (count: number, prefix = 'line') => Array.from({ length: count }, (_, at) => `${prefix} ${at}\n`).join('');
+const lines = (count: number, prefix = 'line') =>
+  Array.from({ length: count }, (_, at) => `${prefix} ${at}\n`).join('');
 const start = [
   git('init', '-q', '-b', 'main'),
   write('repo/a.txt', lines(20)),

@@ -41,12 +41,22 @@ export async function flushDrafts(tree: Tree, drafts: Drafts): Promise<void> {
   for (const [path, draft] of drafts.entries()) {
     if (draft.kind !== 'file' && draft.kind !== 'symlink') continue;
     const place = await tree.place(path);
-    const content = draft.kind === 'file' ? draft.bytes : Buffer.from(draft.target);
-    group.push({ place, bytes: content, permissions: draft.kind === 'file' ? draft.permissions : null });
-    bytes += content.length;
+    if (draft.kind === 'symlink') {
+      await put();
+      await placeSymlink(tree, place, draft.target);
+      continue;
+    }
+    group.push({ place, bytes: draft.bytes, permissions: draft.permissions });
+    bytes += draft.bytes.length;
     if (group.length >= filesAtOnce || bytes >= bytesAtOnce) await put();
   }
   await put();
+}
+
+async function placeSymlink(tree: Tree, place: Place, target: string): Promise<void> {
+  const { names } = tree.view.files;
+  if (await names.lookup(place.parent, place.name)) await names.unlink(place);
+  await names.makeSymlink(place, target);
 }
 
 async function removeAll(tree: Tree, place: Place): Promise<void> {

@@ -13,12 +13,17 @@ export class EventClient {
   readonly frames = new Arrivals<Frame>();
   readonly #socket: WebSocket;
   readonly closed: Promise<{ code: number; reason: string }>;
+  #listener: ((frame: Frame) => void) | null = null;
 
   private constructor(socket: WebSocket) {
     this.#socket = socket;
     const { promise, resolve } = Promise.withResolvers<{ code: number; reason: string }>();
     this.closed = promise;
-    socket.addEventListener('message', ({ data }) => this.frames.add(v.parse(frameSchema, JSON.parse(String(data)))));
+    socket.addEventListener('message', ({ data }) => {
+      const frame = v.parse(frameSchema, JSON.parse(String(data)));
+      this.frames.add(frame);
+      this.#listener?.(frame);
+    });
     socket.addEventListener('close', ({ code, reason }) => {
       this.frames.end(new Error(`the event socket was closed: ${code} ${reason}`));
       resolve({ code, reason });
@@ -33,8 +38,16 @@ export class EventClient {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     socket.addEventListener('open', () => resolve());
     socket.addEventListener('error', () => reject(new Error('the event socket did not open')));
+    // A server that dies in between says no error.
+    socket.addEventListener('close', () => reject(new Error('the event socket was closed before it opened')));
     await promise;
     return client;
+  }
+
+  /** Calls back for every frame from the first on. */
+  onFrame(listener: (frame: Frame) => void): void {
+    for (const frame of this.frames.all) listener(frame);
+    this.#listener = listener;
   }
 
   send(frame: unknown): void {

@@ -6,8 +6,16 @@ export class Arrivals<T> {
   #waiting: { wants: (value: T) => boolean; resolve: (value: T) => void; reject: (error: Error) => void }[] = [];
   #ended: Error | null = null;
 
+  #listener: ((value: T) => void) | null = null;
+
+  /** Calls back for every value from now on. */
+  onAdd(listener: (value: T) => void): void {
+    this.#listener = listener;
+  }
+
   add(value: T): void {
     this.all.push(value);
+    this.#listener?.(value);
     const served = this.#waiting.filter(({ wants }) => wants(value));
     this.#waiting = this.#waiting.filter((one) => !served.includes(one));
     for (const { resolve } of served) resolve(value);

@@ -106,7 +106,7 @@ async function start(
   governance.lost.then(lost.resolve);
   authorities.lost.then(lost.resolve);
 
-  const files = new CloudFiles(new HranaDatabase(authorities.agentfs));
+  const files = new CloudFiles(new HranaDatabase(authorities.agentfs), configuration.fileLimits.largestFile);
   const nameOf = (name: 'AGENTFS_URL' | 'SESSIONDB_URL', remote: unknown) =>
     remote === null ? 'The embedded authority' : `The database of ${name}`;
   const agentfsName = nameOf('AGENTFS_URL', configuration.agentfs);
@@ -134,6 +134,7 @@ async function start(
     caBundle: configuration.caBundle,
     hermesEnvironment: { ...model.hermesEnvironment },
     nativeGit: configuration.nativeGit,
+    fileLimits: configuration.fileLimits,
     maxHolders: configuration.maxHolders,
     cgroups:
       cgroups.directories.length === 0

@@ -15,6 +15,19 @@ const authority = v.strictObject({
 });
 export type AuthorityAddress = v.InferOutput<typeof authority>;
 
+const count = v.pipe(v.number(), v.integer(), v.minValue(1));
+const usage = v.strictObject({ bytes: count, inodes: count });
+const fileLimits = v.strictObject({
+  /** Bytes of one file; beyond them EFBIG. */
+  largestFile: count,
+  /** Beyond them EDQUOT. */
+  conversation: usage,
+  /** Beyond them ENOSPC. */
+  organization: usage,
+});
+/** What the organization's files may have. */
+export type FileLimits = v.InferOutput<typeof fileLimits>;
+
 export const launchSchema = v.strictObject({
   version: v.literal(1),
   /** Secret that hermes-run peers must show: 64 hex digits, new at each start. */
@@ -33,6 +46,7 @@ export const launchSchema = v.strictObject({
   hermesEnvironment: v.record(v.string(), v.string()),
   /** Whether what HyperSH Git leaves undone goes to the host's git, where there is one. */
   nativeGit: v.boolean(),
+  fileLimits,
   maxHolders: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1000)),
   /** Where each holder gets cgroups of its own, one a hierarchy, and their limits; null where the host has none for us. */
   cgroups: v.nullable(

@@ -6,6 +6,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { serveHermesRun } from '../hermes-run/server.ts';
+import { defaultLimits } from './agentfs/store.ts';
 import { listenForHolders } from './holders/holder-socket.ts';
 import { Holders } from './holders/holders.ts';
 import { prepareInputs } from './holders/inputs.ts';
@@ -53,7 +54,10 @@ interface Machine {
 async function startMachine(launch: Launch): Promise<Machine> {
   mkdirSync(launch.runDirectory, { recursive: true, mode: 0o700 });
   const inputs = prepareInputs(launch);
-  const { files, ledger, boundary } = await openOrganizationFiles(launch, { log });
+  const { files, ledger, boundary } = await openOrganizationFiles(launch, {
+    log,
+    limits: { ...defaultLimits, ...launch.fileLimits },
+  });
   const holderSocket = listenForHolders(join(launch.runDirectory, 'fuse.sock'));
   const start = createStartHolder({
     inputs,

@@ -324,6 +324,7 @@ export async function openOrganizationFiles(
     throw new Error('the organization has no AgentFS yet: its cloud database has not been provisioned');
   }
   const files = await OrganizationFiles.open(driver, options.limits ?? defaultLimits, exposedBase);
+  files.store.quotas.onUsedUp(log);
   const removed = await removeAbandoned(files.store, files.data);
   if (removed > 0) log(`agentfs: removed ${removed} abandoned files`);
   const ledger = new Ledger(files, log);

@@ -3,6 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import * as v from 'valibot';
+import type { FileLimits } from '../../machine/launch.ts';
 import { UsageError } from '../usage-error.ts';
 import { chooseModel, type ModelChoice } from './model.ts';
 import { nearest } from './nearest.ts';
@@ -36,6 +37,7 @@ export interface Configuration {
   /** Of this host, beside the gateway's own. */
   readonly deniedPorts: readonly number[];
   readonly maxMessageBytes: number;
+  readonly fileLimits: FileLimits;
   readonly turnDeadlineS: number;
   readonly failedProseDays: number;
   /** Null: none configured. */
@@ -114,6 +116,11 @@ export function readConfiguration(environment: Environment, file: string | null)
     networkGuard: values.EDGE_NETWORK_GUARD,
     deniedPorts: values.EDGE_DENIED_PORTS ?? [],
     maxMessageBytes: values.EDGE_MAX_MESSAGE_BYTES,
+    fileLimits: {
+      largestFile: values.EDGE_MAX_FILE_BYTES,
+      conversation: { bytes: values.EDGE_CONVERSATION_BYTES, inodes: values.EDGE_CONVERSATION_FILES },
+      organization: { bytes: values.EDGE_ORGANIZATION_BYTES, inodes: values.EDGE_ORGANIZATION_FILES },
+    },
     turnDeadlineS: values.EDGE_TURN_DEADLINE_S,
     failedProseDays: values.EDGE_FAILED_PROSE_DAYS,
     model,

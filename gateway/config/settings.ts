@@ -59,6 +59,8 @@ const path = v.pipe(text, v.minLength(1));
 const name = v.pipe(text, v.minLength(1), v.maxLength(200, 'is longer than 200 characters'));
 const credential = v.pipe(text, v.regex(/^\S+$/, 'has white space in it'));
 
+const gibibyte = 1024 ** 3;
+
 export const settings = {
   EDGE_HOST: setting({
     meaning: 'address to listen on; the gateway speaks plain HTTP, so put TLS in front of any other than loopback',
@@ -149,6 +151,31 @@ export const settings = {
     meaning: 'size of one message in bytes, attachments not counted',
     default: String(4 * 1024 * 1024),
     schema: integer(1_024, 16 * 1024 * 1024),
+  }),
+  EDGE_MAX_FILE_BYTES: setting({
+    meaning: 'size of one file in bytes; a larger one is refused as "File too large"',
+    default: String(4 * gibibyte),
+    schema: integer(1024 * 1024, 1024 * gibibyte),
+  }),
+  EDGE_CONVERSATION_BYTES: setting({
+    meaning: 'bytes that one conversation\'s files may have; beyond them its agent gets "Disk quota exceeded"',
+    default: String(16 * gibibyte),
+    schema: integer(16 * 1024 * 1024, 100 * 1024 * gibibyte),
+  }),
+  EDGE_CONVERSATION_FILES: setting({
+    meaning: 'files and directories that one conversation may have',
+    default: '1000000',
+    schema: integer(100, 100_000_000),
+  }),
+  EDGE_ORGANIZATION_BYTES: setting({
+    meaning: 'bytes that all files of the organization may have; beyond them an agent gets "No space left on device"',
+    default: String(64 * gibibyte),
+    schema: integer(16 * 1024 * 1024, 100 * 1024 * gibibyte),
+  }),
+  EDGE_ORGANIZATION_FILES: setting({
+    meaning: 'files and directories that the organization may have in all',
+    default: '10000000',
+    schema: integer(1_000, 1_000_000_000),
   }),
   EDGE_TURN_DEADLINE_S: setting({
     meaning: 'seconds that a turn may take before it fails',

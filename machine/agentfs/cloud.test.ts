@@ -83,6 +83,13 @@ test('an empty file, and names that are hard', async () => {
   expect((await cloud.list('/names')).length).toBe(8);
 });
 
+test('a file beyond the limit is EFBIG, and nothing of it is written', async () => {
+  const limited = new CloudFiles(authority.sql, 10);
+  expect(await errnoOf(limited.writeFileOnce('/limited/file', new Uint8Array(11)))).toBe('EFBIG');
+  expect(await cloud.stat('/limited')).toBeNull();
+  expect((await limited.writeFileOnce('/limited/file', new Uint8Array(10))).outcome).toBe('written');
+});
+
 test('what cannot be is refused', async () => {
   await cloud.writeFileOnce('/a/file', Buffer.from('x'));
   expect(await cloud.stat('/a/nothing')).toBeNull();

@@ -8,6 +8,7 @@ import { dentryId, directoryIno, randomIno, rootIno } from './ids.ts';
 import { type Inode, inodeColumns, inodeOfRow, now } from './inode.ts';
 import { requireName } from './namespace.ts';
 import { defaultChunkSize, isDirectory, isRegular, modeDirectory, modeRegular, schemaStatements } from './schema.ts';
+import { defaultLimits } from './store.ts';
 
 export type CloudSql = Pick<HranaDatabase, 'execute' | 'batch'>;
 
@@ -16,10 +17,13 @@ const bytesPerRequest = 2 * 1024 * 1024;
 
 export class CloudFiles {
   readonly #sql: CloudSql;
+  readonly #largestFile: number;
   #chunkSize: number | null = null;
 
-  constructor(sql: CloudSql) {
+  /** `largestFile`: bytes that a file which is written may have. */
+  constructor(sql: CloudSql, largestFile: number = defaultLimits.largestFile) {
     this.#sql = sql;
+    this.#largestFile = largestFile;
   }
 
   /** Makes the schema and the root where they are missing. Organization provisioning, once; harmless again. */
@@ -48,7 +52,7 @@ export class CloudFiles {
 
   /**
    * Writes a file that does not exist yet, with its directories; an existing one is left as it is and reported. Nobody sees
-   * half a file: it gets its name in the last step.
+   * half a file: it gets its name in the last step. EFBIG writes nothing.
    */
   async writeFileOnce(
     path: string,
@@ -58,6 +62,9 @@ export class CloudFiles {
     const names = namesOf(path);
     const name = names.at(-1);
     if (name === undefined) throw new FileError('EISDIR', path);
+    if (bytes.length > this.#largestFile) {
+      throw new FileError('EFBIG', `${path} has ${bytes.length} bytes, of ${this.#largestFile} that a file may have`);
+    }
     const parent = await this.ensureDirectory(names.slice(0, -1).join('/'));
     const ino = randomIno();
     const chunks = await this.#chunkStatements(ino, bytes);

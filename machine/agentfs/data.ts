@@ -22,8 +22,6 @@ export class FileData implements Keeper {
   readonly #rows: ContentRows;
   readonly #spool: Spool | null;
   readonly #drain: Drain;
-  /** Bytes of the database that are in use, at most: what is freed is counted when room runs out. */
-  #used: number | null = null;
 
   /** Finds what a machine that died had not moved into the database; a database in memory has no spool. */
   static async open(store: Store): Promise<FileData> {
@@ -70,20 +68,21 @@ export class FileData implements Keeper {
     });
   }
 
-  /** Writes all of `bytes` at `offset`, or at the end when `offset` is 'end'. EFBIG and ENOSPC write nothing. */
+  /** Writes all of `bytes` at `offset`, or at the end when `offset` is 'end'. EFBIG, EDQUOT and ENOSPC write nothing. */
   async write(ino: number, offset: number | 'end', bytes: Uint8Array): Promise<void> {
     if (bytes.length >= spoolFrom) await this.#drain.room(bytes.length);
     return this.#store.exclusive(async () => {
       const inode = await this.#ownHere(ino);
       const start = offset === 'end' ? inode.size : offset;
       const end = start + bytes.length;
-      if (end > this.#store.limits.largestFile) throw new FileError('EFBIG', `${end} bytes`);
-      await this.#requireRoom(bytes.length);
+      if (end > this.#store.limits.largestFile) throw tooLarge(end, this.#store.limits.largestFile);
       if (bytes.length === 0) return;
+      const count = await this.#store.quotas.resizeHere(ino, Math.max(0, end - inode.size));
       const stamp = now();
       await this.#put(inode, start, bytes, stamp);
       const patch = { mtime: stamp, ctime: stamp };
       this.#store.patchAhead(inode, end > inode.size ? { ...patch, size: end } : patch);
+      count();
       await this.#keepWithinLimits(ino);
     });
   }
@@ -165,12 +164,6 @@ export class FileData implements Keeper {
   /** Forgets what was read: a pull may have changed it. */
   forgetRead(): void {
     this.#rows.forgetAll();
-    this.#used = null;
-  }
-
-  /** Bytes that the database uses. */
-  async used(): Promise<number> {
-    return this.#store.exclusive(() => this.#usedHere());
   }
 
   stop(): void {
@@ -200,7 +193,6 @@ export class FileData implements Keeper {
   async lost(): Promise<void> {
     this.#unwritten.clear();
     this.#rows.forgetAll();
-    this.#used = null;
     await this.#spool?.find(committedInode(this.#store));
   }
 
@@ -336,18 +328,19 @@ export class FileData implements Keeper {
         this.#rows.remember(ino, index, bytes);
       }
     }
-    if (this.#used !== null) this.#used += chunks.weight;
     await this.#rows.writeSmall();
   }
 
   async #truncateStepHere(ino: number, wanted: number): Promise<Inode> {
     const inode = await this.#ownHere(ino);
-    if (wanted > this.#store.limits.largestFile) throw new FileError('EFBIG', `${wanted} bytes`);
+    if (wanted > this.#store.limits.largestFile) throw tooLarge(wanted, this.#store.limits.largestFile);
     const size = this.#store.isNew(ino) ? wanted : Math.max(wanted, this.#stepBelow(inode.size));
     const stamp = now();
     const patch = { size, mtime: stamp, ctime: stamp };
+    const count = await this.#store.quotas.resizeHere(ino, size - inode.size);
     if (size < inode.size) await this.#cutHere(inode, size, stamp);
     this.#store.patchAhead(inode, patch);
+    count();
     return { ...inode, ...patch };
   }
 
@@ -370,29 +363,12 @@ export class FileData implements Keeper {
     }
     this.#keep(ino, chunks);
   }
-
-  async #usedHere(): Promise<number> {
-    const { sql } = this.#store;
-    const [pages, free, size] = [
-      await sql.get('PRAGMA page_count'),
-      await sql.get('PRAGMA freelist_count'),
-      await sql.get('PRAGMA page_size'),
-    ];
-    return (Number(pages?.page_count) - Number(free?.freelist_count ?? 0)) * Number(size?.page_size);
-  }
-
-  async #requireRoom(bytes: number): Promise<void> {
-    this.#used ??= await this.#usedHere();
-    const wanted = this.#weight() + (this.#spool?.bytes ?? 0) + bytes;
-    const { capacity } = this.#store.limits;
-    if (this.#used + wanted > capacity) this.#used = await this.#usedHere();
-    if (this.#used + wanted > capacity) {
-      throw new FileError('ENOSPC', `the organization's files may have ${capacity} bytes`);
-    }
-  }
 }
 
 /** For whoever runs exclusively, with nothing in memory that is ahead of the rows. */
 function committedInode(store: Store): CommittedInode {
   return (ino) => store.inodeHere(ino);
 }
+
+const tooLarge = (size: number, limit: number): FileError =>
+  new FileError('EFBIG', `${size} bytes, of ${limit} that a file may have (EDGE_MAX_FILE_BYTES)`);

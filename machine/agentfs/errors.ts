@@ -31,6 +31,7 @@ export const errnoNumbers = {
   EILSEQ: 84,
   EOPNOTSUPP: 95,
   ESTALE: 116,
+  EDQUOT: 122,
 } as const;
 export type Errno = keyof typeof errnoNumbers;
 

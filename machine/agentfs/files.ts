@@ -52,6 +52,7 @@ export class OrganizationFiles {
     if (!/^[A-Za-z0-9_-]{1,128}$/.test(conversation)) return null;
     const own = await this.find(`/conversations/${conversation}`);
     if (!own || !isDirectory(own.mode)) return null;
+    this.store.quotas.call(own.ino, conversation);
     return new HolderView(this, conversation, {
       conversation: own.ino,
       work: await this.#directory(own.ino, 'work'),

@@ -323,6 +323,7 @@ export class Namespace {
 
   async #remove(transaction: Transaction, inode: Inode): Promise<void> {
     transaction.afterCommit(() => this.#data.forget(inode.ino));
+    transaction.gone(inode);
     const isLarge = isRegular(inode.mode) && inode.size > rowsOfSlice * this.#store.chunkSize;
     if (!isLarge || this.#store.isNew(inode.ino) || this.#store.overlay.node(inode.ino)) {
       transaction.removeInode(inode);

@@ -5,6 +5,7 @@ import { FileError } from './errors.ts';
 import { OrganizationFiles } from './files.ts';
 import { directoryIno, rootIno } from './ids.ts';
 import { type LocalFiles, openLocalFiles } from './local.fixture.ts';
+import { seeded } from './model.fixture.ts';
 import type { RenameMode } from './namespace.ts';
 import { isDirectory } from './schema.ts';
 import { defaultLimits } from './store.ts';
@@ -178,15 +179,6 @@ test('what fails changes nothing of the overlay', async () => {
   await local.close();
 });
 
-/** A small generator, the same for the same seed. */
-function random(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
-
 /** The same tree twice: merged of base and delta, and all in the delta. */
 async function twins(): Promise<{ merged: LocalFiles; plain: LocalFiles }> {
   const [merged, plain] = [await openLocalFiles({}, base), await openLocalFiles()];
@@ -215,7 +207,7 @@ const parts = ['a', 'b', 'c', 'SKILL.md', 'scripts', 'run.py'];
 describe('nobody can tell the merged tree from a plain one', () => {
   for (const seed of [1, 2, 3, 4]) {
     test(`400 random operations, seed ${seed}`, async () => {
-      const next = random(seed);
+      const next = seeded(seed);
       const { merged, plain } = await twins();
       const sides = [merged.files, plain.files];
       const name = () => parts[next(parts.length)]!;

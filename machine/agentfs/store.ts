@@ -14,14 +14,16 @@ import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, type InodePatch, inodeColumns, inodeOfRow } from './inode.ts';
 import { Overlay } from './overlay.ts';
+import { Quotas, type Usage } from './quota.ts';
 import { defaultChunkSize } from './schema.ts';
 import { type Caches, nameKey, Transaction } from './transaction.ts';
 
 export interface StoreLimits {
   /** Bytes that one file may have (EFBIG beyond). */
   readonly largestFile: number;
-  /** Bytes that the database may have (ENOSPC beyond). */
-  readonly capacity: number;
+  /** What the organization may have in all (ENOSPC beyond), and each conversation of it (EDQUOT beyond). */
+  readonly organization: Usage;
+  readonly conversation: Usage;
   /** Bytes of written data that wait in memory for the group's end, of one file and of all. */
   readonly unwrittenOfOneFile: number;
   readonly unwritten: number;
@@ -42,7 +44,8 @@ export interface StoreLimits {
 
 export const defaultLimits: StoreLimits = {
   largestFile: 4 * 1024 ** 3,
-  capacity: 64 * 1024 ** 3,
+  organization: { bytes: 64 * 1024 ** 3, inodes: 10_000_000 },
+  conversation: { bytes: 16 * 1024 ** 3, inodes: 1_000_000 },
   unwrittenOfOneFile: 1024 ** 2,
   unwritten: 2 * 1024 ** 2,
   spool: 512 * 1024 ** 2,
@@ -76,6 +79,7 @@ export class Store {
   readonly chunkSize: number;
   /** The immutable layer below, and what the delta leaves of it. */
   readonly overlay: Overlay;
+  readonly quotas: Quotas;
   /** Groups that were lost so far. Who finds it higher than before has lost what it did since. */
   failures = 0;
   #tail: Promise<unknown> = Promise.resolve();
@@ -97,11 +101,12 @@ export class Store {
   private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number, overlay: Overlay) {
     this.driver = driver;
     this.sql = driver.intercept(() =>
-      this.#dirty.size > 0 || this.#keeper?.keepsBack === true ? this.#writeOutHere() : null,
+      this.#dirty.size > 0 || this.#keeper?.keepsBack === true ? this.writeOutHere() : null,
     );
     this.limits = limits;
     this.chunkSize = chunkSize;
     this.overlay = overlay;
+    this.quotas = new Quotas(this, limits, limits.cachedNames);
     this.#inodes = new BoundedCache(limits.cachedInodes);
     this.#names = new BoundedCache(limits.cachedNames);
     this.#parents = new BoundedCache(limits.cachedNames);
@@ -150,8 +155,10 @@ export class Store {
   async transactHere<Result>(work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
     const transaction = new Transaction(this);
     let result: Result;
+    let count: () => void;
     try {
       result = await work(transaction);
+      count = await this.quotas.approveHere(transaction.notes);
     } catch (error) {
       await transaction.undo();
       throw asFileError(error);
@@ -164,6 +171,7 @@ export class Store {
       throw asFileError(error);
     }
     if (this.#watchers.size > 0) for (const [ino, inode] of transaction.changed()) this.#changed(ino, inode);
+    count();
     if (transaction.changesBasePlaces) await this.overlay.attachHere();
     await this.commitFullHere();
     return result;
@@ -188,7 +196,7 @@ export class Store {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
     try {
-      await this.#writeOutHere();
+      await this.writeOutHere();
       if (!this.#isOpen) return;
       await this.sql.run('COMMIT');
     } catch (error) {
@@ -311,8 +319,16 @@ export class Store {
   closed(ino: number): boolean {
     const count = (this.#opens.get(ino) ?? 1) - 1;
     if (count > 0) this.#opens.set(ino, count);
-    else this.#opens.delete(ino);
+    else {
+      this.#opens.delete(ino);
+      if ((this.cachedInode(ino)?.nlink ?? 0) > 0) this.quotas.closed(ino);
+    }
     return count <= 0;
+  }
+
+  /** The numbers of the files that are open. */
+  openFiles(): Iterable<number> {
+    return this.#opens.keys();
   }
 
   isOpen(ino: number): boolean {
@@ -336,6 +352,7 @@ export class Store {
     this.#parents.clear();
     await this.sql.forget();
     await this.overlay.attachHere();
+    await this.quotas.confirmHere();
   }
 
   /** Ends what would happen later by itself. */
@@ -349,7 +366,8 @@ export class Store {
     return { inodes: this.#inodes, names: this.#names, parents: this.#parents, dirty: this.#dirty };
   }
 
-  async #writeOutHere(): Promise<void> {
+  /** Writes what memory keeps back into the open group. For whoever runs exclusively. */
+  async writeOutHere(): Promise<void> {
     if (this.#keeper?.keepsBack) await this.#keeper.writeOutHere();
     if (this.#dirty.size === 0) return;
     await this.beginHere(this.#dirty.size);
@@ -370,6 +388,7 @@ export class Store {
     this.#names.clear();
     this.#parents.clear();
     await this.#keeper?.lost();
+    this.quotas.lost();
     await this.overlay.attachHere();
     for (const listener of this.#lostListeners) listener();
   }

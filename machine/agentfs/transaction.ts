@@ -10,6 +10,7 @@ import { dentryId } from './ids.ts';
 import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues } from './inode.ts';
 import { copyRows, coverRows, type Statement, whiteoutRow } from './layer-rows.ts';
 import type { LowerNode } from './overlay.ts';
+import type { TreeNote } from './quota.ts';
 import { isDirectory, isRegular, isSymlink } from './schema.ts';
 import type { Store } from './store.ts';
 
@@ -34,6 +35,9 @@ export class Transaction {
   readonly #parents = new Map<number, number>();
   readonly #steps: Step[] = [];
   readonly #afterCommit: (() => void)[] = [];
+  /** What the quotas must know. */
+  readonly notes: TreeNote[] = [];
+  readonly #gone = new Set<number>();
   readonly #copiedUp = new Set<number>();
   #changesBasePlaces = false;
   #hasSavepoint = false;
@@ -78,6 +82,7 @@ export class Transaction {
   insertInode(inode: Inode): void {
     this.#steps.push({ kind: 'insert', inode });
     this.#inodes.set(inode.ino, inode);
+    this.notes.push({ kind: 'made', ino: inode.ino, bytes: inode.size });
   }
 
   async patchInode(inode: Inode, patch: InodePatch): Promise<Inode> {
@@ -90,8 +95,16 @@ export class Transaction {
 
   /** Deletes a file's or directory's rows. A large file's contents go in slices, later. */
   removeInode(inode: Inode): void {
+    if (inode.nlink > 0) this.gone(inode);
     if (!this.#lower(inode.ino)) this.#steps.push({ kind: 'remove', inode });
     this.#inodes.set(inode.ino, null);
+  }
+
+  /** It counts no longer, whenever its rows go. */
+  gone({ ino, size }: Inode): void {
+    if (this.#gone.has(ino) || this.#lower(ino)) return;
+    this.#gone.add(ino);
+    this.notes.push({ kind: 'gone', ino, bytes: size });
   }
 
   insertSymlink(ino: number, target: string): void {
@@ -110,9 +123,11 @@ export class Transaction {
     this.row(sql, dentryId(parent, name), name, parent, ino);
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
+    this.notes.push({ kind: 'named', parent, ino });
   }
 
   removeName(parent: number, name: string): void {
+    this.#noteName(parent, name);
     this.row('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
     const base = this.#store.overlay.baseAt(parent, name);
     if (base) this.#layerRows([whiteoutRow(base)]);
@@ -125,9 +140,17 @@ export class Transaction {
     if (lower && this.#lower(lower.inode.ino)) return this.insertName(parent, name, ino);
     const base = this.#store.overlay.baseAt(parent, name);
     if (base) this.#layerRows(coverRows(base));
+    this.#noteName(parent, name);
+    this.notes.push({ kind: 'named', parent, ino });
     this.row('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
+  }
+
+  /** Whose it is that has this name and may lose its last one. Whoever takes a name away has looked it up. */
+  #noteName(parent: number, name: string): void {
+    const ino = this.#names.get(nameKey(parent, name)) ?? this.#store.cachedName(parent, name) ?? 0;
+    if (ino !== 0) this.notes.push({ kind: 'named', parent, ino });
   }
 
   /** The directory that holds a directory, or 0. */
@@ -152,6 +175,7 @@ export class Transaction {
     const marks = inodeInsertColumns.map(() => '?').join(', ');
     this.row(`INSERT INTO fs_inode (${inodeInsertColumns.join(', ')}) VALUES (${marks})`, ...inodeInsertValues(inode));
     this.#inodes.set(ino, inode);
+    this.notes.push({ kind: 'made', ino, bytes: inode.size });
     this.#layerRows(copyRows(node, this.#store.chunkSize));
     // A name that is being removed stays removed.
     if ((await this.name(parent, entry.name)) === ino) this.#insertDentry(parent, entry.name, ino);
@@ -239,6 +263,8 @@ export class Transaction {
 
   async #savepoint(): Promise<void> {
     if (this.#hasSavepoint) return;
+    // What others did before stays when this is undone.
+    await this.#store.writeOutHere();
     await this.#store.beginHere(1);
     await this.#store.sql.run('SAVEPOINT operation');
     this.#hasSavepoint = true;

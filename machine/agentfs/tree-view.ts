@@ -20,6 +20,11 @@ export class TreeView implements FileView {
     this.root = { zone: mounts === 'one' ? 'tree' : 'shared-tree', ino: rootIno };
   }
 
+  /** It shows everybody's files. */
+  accountOf(): null {
+    return null;
+  }
+
   isRoot(node: ViewNode): boolean {
     return node.ino === rootIno;
   }

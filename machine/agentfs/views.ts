@@ -7,6 +7,7 @@ import type { OrganizationFiles } from './files.ts';
 import { rootIno } from './ids.ts';
 import type { Inode } from './inode.ts';
 import type { Place } from './namespace.ts';
+import type { Account } from './quota.ts';
 
 /** A part of the view with one set of rules. */
 export type Zone =
@@ -75,6 +76,8 @@ export interface FileView {
   readonly specialFiles: boolean;
   /** The node of the mount's root directory. */
   readonly root: ViewNode;
+  /** Whose quota counts in a zone; null when the view does not know. */
+  accountOf(zone: Zone): Account | null;
   isRoot(node: ViewNode): boolean;
   child(directory: ViewNode, name: string): Child | null;
   placeToChange(directory: ViewNode, name: string): Extract<Child, { kind: 'place' }>;
@@ -140,6 +143,11 @@ export class HolderView implements FileView {
 
   get label(): string {
     return this.conversation;
+  }
+
+  accountOf(zone: Zone): Account | null {
+    if (zone === 'root') return null;
+    return zone === 'memories' || zone === 'skills' ? 0 : this.#roots.conversation;
   }
 
   /** Whether a node is one of the composition's directories, whose attributes a mount must be able to read. */

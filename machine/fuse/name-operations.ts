@@ -2,7 +2,7 @@
 import { FileError } from '../agentfs/errors.ts';
 import type { Inode, InodePatch, Stamp } from '../agentfs/inode.ts';
 import { now } from '../agentfs/inode.ts';
-import type { RenameMode } from '../agentfs/namespace.ts';
+import { maxNameBytes, type RenameMode } from '../agentfs/namespace.ts';
 import { isDevice, isFifo } from '../agentfs/schema.ts';
 import { type Found, type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
 import { decodeLookup, decodeName, emptyReply, holderUser, type MountContext, type Operation } from './context.ts';
@@ -156,20 +156,24 @@ export const access: Operation = async (context, request, node) => {
   return emptyReply(request);
 };
 
+const blockBytes = 4096;
+
+/** As `df` shows it: the quota of the conversation, or of the organization where that leaves less. */
 export const statfs: Operation = async (context, request) => {
-  const { capacity } = context.files.store.limits;
-  const free = Math.floor(Math.max(0, capacity - (await context.files.data.used())) / 4096);
+  const { quotas } = context.files.store;
+  const account = context.view.accountOf('workspace') ?? 0;
+  const { limit, used, available } = await context.files.store.exclusive(() => quotas.allowanceHere(account));
   const { bytes, view } = replyFor(request.header.unique, 80);
   const at = replyHeaderBytes;
-  writeU64(view, at, Math.floor(capacity / 4096));
-  writeU64(view, at + 8, free);
-  writeU64(view, at + 16, free);
-  // Inodes have no limit of their own.
-  writeU64(view, at + 24, 2 ** 32);
-  writeU64(view, at + 32, 2 ** 32 - 1);
-  view.setUint32(at + 40, 4096, true);
-  view.setUint32(at + 44, 255, true);
-  view.setUint32(at + 48, 4096, true);
+  const blocks = (size: number) => Math.max(0, Math.floor(size / blockBytes));
+  writeU64(view, at, blocks(limit.bytes));
+  writeU64(view, at + 8, blocks(limit.bytes - used.bytes));
+  writeU64(view, at + 16, blocks(available.bytes));
+  writeU64(view, at + 24, limit.inodes);
+  writeU64(view, at + 32, available.inodes);
+  view.setUint32(at + 40, blockBytes, true);
+  view.setUint32(at + 44, maxNameBytes, true);
+  view.setUint32(at + 48, blockBytes, true);
   return bytes;
 };
 

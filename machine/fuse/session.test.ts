@@ -272,8 +272,10 @@ test('a stream whose answers are not taken is not read any further', async () =>
   expect(kernel.isPaused).toBe(false);
 });
 
-test('a file beyond its limit is EFBIG, an organization beyond its capacity ENOSPC, and both change nothing', async () => {
-  const { kernel, workspace, local } = await serve({ limits: { largestFile: 300_000, capacity: 2_000_000 } });
+test('a file beyond its limit is EFBIG, an organization beyond its quota ENOSPC, and both change nothing', async () => {
+  const { kernel, workspace, local } = await serve({
+    limits: { largestFile: 300_000, organization: { bytes: 2_000_000, inodes: 1_000 } },
+  });
   const { handle, node } = await create(kernel, workspace, 'file');
   const chunk = Buffer.alloc(200_000, 'x');
   expect((await kernel.ask(opcodes.write, node, writeBody(handle, 0, chunk))).error).toBe(0);

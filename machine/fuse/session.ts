@@ -135,6 +135,8 @@ export class FuseSession {
       if (!this.#gate.allows(this.#question(request, node))) return errorReply(unique, errnoNumbers.EACCES);
       const wait =
         zoneRules[node.zone].shared && this.#gate.armed && !touchesNothing.has(opcode) ? this.#boundary.touch() : null;
+      const account = this.#context.view.accountOf(node.zone);
+      if (account !== null) this.#context.files.store.quotas.know(node.ino, account);
       const answer = () => {
         const answered = operation(this.#context, request, node);
         return opcode === opcodes.readlink ? this.#unlessLedAway(request, node, answered) : answered;

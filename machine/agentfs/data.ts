@@ -135,8 +135,10 @@ export class FileData implements Keeper {
   }
 
   /** Moves all that was written until now into the database, and removes what waits to be removed, letting others in. */
-  settle(): Promise<void> {
-    return this.#drain.settle();
+  async settle(): Promise<void> {
+    // What memory keeps back goes into the spool with the next group: it must be there before the spool is moved.
+    await this.commitAll();
+    await this.#drain.settle();
   }
 
   /** Keeps the background away from the database while `work` goes on. */
@@ -173,6 +175,7 @@ export class FileData implements Keeper {
 
   async close(): Promise<void> {
     this.stop();
+    await this.#drain.ended();
     await this.#spool?.close();
   }
 

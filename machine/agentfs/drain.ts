@@ -83,6 +83,11 @@ export class Drain {
     this.#timer = null;
   }
 
+  /** When nothing goes on any more, after `stop`. */
+  async ended(): Promise<void> {
+    await this.#running;
+  }
+
   #begin(): Promise<void> {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;

@@ -1,10 +1,12 @@
 /** HyperSH Git against a real git: the same commands give the same answers, and the same repositories come of them. */
-import { afterAll, describe, expect, test } from 'bun:test';
+import { describe, expect, test } from 'bun:test';
 import { rmSync } from 'node:fs';
+import { branches } from './comparison/branches.fixture.ts';
 import { everyday } from './comparison/everyday.fixture.ts';
+import { histories } from './comparison/histories.fixture.ts';
 import { type Compared, described, hasGit, type Scenario, TwoWorlds } from './comparison.fixture.ts';
 
-const scenarios: readonly Scenario[] = [...everyday];
+const scenarios: readonly Scenario[] = [...everyday, ...branches, ...histories];
 const all: Compared[] = [];
 
 function shown({ words, native, engine }: Compared): string {
@@ -39,9 +41,11 @@ describe.skipIf(!hasGit)('HyperSH Git answers as git does', () => {
     }, 60_000);
   }
 
-  afterAll(() => {
+  test('at least 200 invocations, 160 of them by the engine itself', () => {
     const left = all.filter(({ engine }) => engine === null);
     console.log(`${all.length} invocations, ${all.length - left.length} by the engine, ${left.length} left to git:`);
     for (const { words, reason } of left) console.log(`  ${words}: ${reason}`);
+    expect(all.length).toBeGreaterThanOrEqual(200);
+    expect(all.length - left.length).toBeGreaterThanOrEqual(160);
   });
 });

@@ -69,6 +69,8 @@ export function parseGlobals(
     else if (word.startsWith('--git-dir=')) gitDirectory = absolute(directory, word.slice(10));
     else if (word === '--work-tree') workTree = absolute(directory, value());
     else if (word.startsWith('--work-tree=')) workTree = absolute(directory, word.slice(12));
+    else if (word === '--version' || word === '-v')
+      return { cwd: directory, gitDirectory, workTree, config, command: 'version', argv: argv.slice(at + 1) };
     else if (!['--no-pager', '-P', '-p', '--paginate', '--no-optional-locks'].includes(word))
       leave(`the option ${word}`);
   }

@@ -1,8 +1,11 @@
 /** Options of one command, as git's own parser takes them. What is not listed is left to the native git. */
 import { leave } from './endings.ts';
 
-/** `flag`: takes nothing. `value`: takes a word. `attached`: takes a word only after `=` (or right behind its letter). */
-export type OptionKind = 'flag' | 'value' | 'attached';
+/**
+ * `flag`: takes nothing. `value`: takes a word. `attached`: takes a word only after `=` (or right behind its letter).
+ * `last`: takes the next word, unless it is the last of all.
+ */
+export type OptionKind = 'flag' | 'value' | 'attached' | 'last';
 /** By all its names: `'a|all'`, `'m|message'`. */
 export type OptionTable = Readonly<Record<string, OptionKind>>;
 
@@ -88,7 +91,8 @@ export function parseOptions(argv: readonly string[], table: OptionTable, settin
       at += 1;
       return argv[at] ?? leave(`${word} without a value`);
     };
-    if (word.startsWith('--')) addLong(options, known, word.slice(2), next);
+    const after = () => (argv[at + 1] === undefined ? null : next());
+    if (word.startsWith('--')) addLong(options, known, word.slice(2), next, after);
     else addShort(options, known, word.slice(1), next);
   }
   return options;
@@ -96,14 +100,15 @@ export function parseOptions(argv: readonly string[], table: OptionTable, settin
 
 type Known = ReadonlyMap<string, { name: string; kind: OptionKind }>;
 
-function addLong(options: Options, known: Known, text: string, next: () => string): void {
+function addLong(options: Options, known: Known, text: string, next: () => string, after: () => string | null): void {
   const equals = text.indexOf('=');
   const name = equals < 0 ? text : text.slice(0, equals);
   const option = name.length > 1 ? known.get(name) : undefined;
   if (!option) leave(`the option --${name}`);
   const value = equals < 0 ? null : text.slice(equals + 1);
   if (option.kind === 'flag' && value !== null) leave(`the option --${text}`);
-  options.add(option.name, option.kind === 'value' ? (value ?? next()) : value);
+  if (option.kind === 'last') options.add(option.name, value ?? after());
+  else options.add(option.name, option.kind === 'value' ? (value ?? next()) : value);
 }
 
 function addShort(options: Options, known: Known, letters: string, next: () => string): void {

@@ -4,7 +4,7 @@ import { fatal, GitFailure } from '../endings.ts';
 import type { Options } from '../options.ts';
 import { looksLikePath } from '../repository/pathspec.ts';
 import type { Repository } from '../repository/repository.ts';
-import { resolveRevision } from '../repository/revisions.ts';
+import { missingPath, resolveRevision } from '../repository/revisions.ts';
 
 export interface Split {
   readonly revisions: string[];
@@ -34,7 +34,10 @@ export async function splitRevisions(
       continue;
     }
     const paths = options.words.slice(at);
-    for (const path of paths) if (!looksLikePath(path) && !(await exists(context, path))) throw unknownArgument(path);
+    for (const path of paths)
+      if (!looksLikePath(path) && !(await exists(context, path))) {
+        throw (await missingIn(context, repository, path)) ?? unknownArgument(path);
+      }
     for (const path of paths.slice(1)) {
       if (!looksLikePath(path) && (await isRevision(repository, path)) && !(await exists(context, path))) {
         throw fatal(`bad revision '${path}'`);
@@ -43,6 +46,12 @@ export async function splitRevisions(
     return { revisions, paths };
   }
   return { revisions, paths: [] };
+}
+
+/** The failure of a `revision:path` without such a path, or null. */
+export function missingIn(context: CommandContext, repository: Repository, word: string): Promise<Error | null> {
+  const root = repository.workTree;
+  return missingPath(repository, word, async (path) => root !== null && exists(context, `${root}/${path}`));
 }
 
 const separateHint = `Use '--' to separate paths from revisions, like this:\n'git <command> [<revision>...] -- [<file>...]'\n`;

@@ -31,9 +31,9 @@ export const branch: Command = async (context, argv) => {
     'unset-upstream': 'flag',
     'no-track': 'flag',
     't|track': 'attached',
-    contains: 'attached',
-    merged: 'attached',
-    'no-merged': 'attached',
+    contains: 'last',
+    merged: 'last',
+    'no-merged': 'last',
     'points-at': 'value',
     sort: 'value',
     format: 'value',
@@ -67,7 +67,8 @@ export const branch: Command = async (context, argv) => {
 };
 
 async function create(context: CommandContext, repository: Repository, options: Options): Promise<number> {
-  const [name, start = 'HEAD', ...more] = options.words;
+  const head = await headOf(repository);
+  const [name, start = head.branch ?? 'HEAD', ...more] = options.words;
   if (more.length > 0) leave('branch with more words');
   await makeBranch(context, repository, {
     name: binaryOf(name!),
@@ -99,10 +100,7 @@ export async function makeBranch(context: CommandContext, repository: Repository
   const head = await headOf(repository);
   const hash = await resolveRevision(repository, made.start);
   const commit = hash === null ? null : await peel(repository, hash, 'commit');
-  if (commit === null)
-    throw fatal(
-      `not a valid object name: '${made.start === 'HEAD' && head.branch !== null ? head.branch : made.start}'`,
-    );
+  if (commit === null) throw fatal(`not a valid object name: '${made.start}'`);
   if (before !== null && head.ref === ref) {
     throw fatal(`cannot force update the branch '${made.name}' checked out at '${repository.root}'`);
   }

@@ -15,7 +15,7 @@ import { comparedTrees } from '../show/pairs.ts';
 import { subjectOf } from '../show/pretty.ts';
 import { withRenames } from '../show/renames.ts';
 import { counted, shortstat, summary } from '../show/stat.ts';
-import { binaryOf, binaryOfBytes, bytesOf } from '../text.ts';
+import { binaryOf, binaryOfBytes, bytesOf, quotedPath } from '../text.ts';
 import { replaceEntries, updated } from './add.ts';
 import { factsOf } from './status.ts';
 import { longStatus } from './status-text.ts';
@@ -59,7 +59,7 @@ export const commit: Command = async (context, argv) => {
   if (options.has('all')) await stageAll(repository);
   if (words.length > 0) await stageOnly(repository, Pathspec.parse(words, prefix, repository.root), head);
   const index = await repository.index();
-  if (index.some(({ stage }) => stage > 0)) throw unmergedFailure(index);
+  if (index.some(({ stage }) => stage > 0)) throw unmergedFailure(context, index);
   const tree = await writeTree(repository, index);
   const parents = await parentsOf(repository, head, old, isMerge);
   const message = await messageOf(context, repository, options, old, isMerge || isPick);
@@ -124,13 +124,13 @@ async function stageOnly(repository: Repository, pathspec: Pathspec, head: Head)
   if (entries.size > 0) await replaceEntries(repository, entries);
 }
 
-function unmergedFailure(index: readonly IndexEntry[]): GitFailure {
-  const paths = [...new Set(index.filter(({ stage }) => stage > 0).map(({ path }) => path))];
+function unmergedFailure({ output }: CommandContext, index: readonly IndexEntry[]): GitFailure {
+  const paths = new Set(index.filter(({ stage }) => stage > 0).map(({ path }) => path));
+  for (const path of paths) output.out(`U\t${quotedPath(path)}\n`);
   return new GitFailure(
     'error: Committing is not possible because you have unmerged files.\n' +
       "hint: Fix them up in the work tree, and then use 'git add/rm <file>'\n" +
-      'hint: as appropriate to mark resolution and make a commit.\nfatal: Exiting because of an unresolved conflict.\n' +
-      paths.map(() => '').join(''),
+      'hint: as appropriate to mark resolution and make a commit.\nfatal: Exiting because of an unresolved conflict.\n',
     128,
   );
 }

@@ -1,8 +1,8 @@
 /** `git diff`. */
 import { type Command, prefixOf, repositoryOf } from '../command.ts';
 import { fatal, leave } from '../endings.ts';
-import { parseOptions } from '../options.ts';
-import { stagedPairs, treeToWorkTree, unstagedPairs } from '../repository/changes.ts';
+import { type Options, parseOptions } from '../options.ts';
+import { byPath, stagedPairs, treeToWorkTree, unstagedPairs } from '../repository/changes.ts';
 import { headOf } from '../repository/head.ts';
 import { mergeBases } from '../repository/history.ts';
 import { Pathspec } from '../repository/pathspec.ts';
@@ -12,6 +12,7 @@ import { WorkTree } from '../repository/work-tree.ts';
 import { arranged, diffOptions, diffText } from '../show/diff-output.ts';
 import { comparedTrees, type Pair, type PathFilter } from '../show/pairs.ts';
 import { compared } from '../show/patch.ts';
+import { quotedPath } from '../text.ts';
 import { splitRevisions } from './arguments.ts';
 
 export const diff: Command = async (context, argv) => {
@@ -22,11 +23,26 @@ export const diff: Command = async (context, argv) => {
   const { revisions, paths } = await splitRevisions(repository, context, options);
   const pathspec = Pathspec.parse(paths, prefix, repository.workTree);
   const isAsked = pathspec.filter();
+  if (isConflictList(options) && revisions.length === 0) {
+    const paths = [
+      ...byPath((await repository.index()).filter(({ path, stage }) => stage > 0 && isAsked(path, false))).keys(),
+    ];
+    const mark = options.has('name-status') ? 'U\t' : '';
+    for (const path of paths) context.output.out(options.has('z') ? `${path}\0` : `${mark}${quotedPath(path)}\n`);
+    return 0;
+  }
   const found = await pairsOf(repository, revisions, options.has('staged'), isAsked);
   const pairs = await arranged(repository, await withoutPhantoms(repository, found), options);
   if (!options.has('quiet')) context.output.out(await diffText(repository, pairs, options, true));
   return options.has('exit-code', 'quiet') && pairs.length > 0 ? 1 : 0;
 };
+
+/** `--name-only --diff-filter=U`: which files are in conflict. */
+function isConflictList(options: Options): boolean {
+  const known = ['name-only', 'name-status', 'diff-filter', 'z', 'no-color'];
+  if (options.text('diff-filter') !== 'U' || !options.names().every((name) => known.includes(name))) return false;
+  return options.has('name-only') || (options.has('name-status') && !options.has('z'));
+}
 
 async function pairsOf(
   repository: Repository,

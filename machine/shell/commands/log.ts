@@ -11,7 +11,7 @@ import type { Repository } from '../repository/repository.ts';
 import { needCommit, needRevision, peel } from '../repository/revisions.ts';
 import { decorationsOf } from '../show/decorations.ts';
 import { arranged, asksForOther, diffOptions, diffText } from '../show/diff-output.ts';
-import { comparedTrees, type Pair, type PathFilter } from '../show/pairs.ts';
+import { comparedTrees, contentOf, type Pair, type PathFilter } from '../show/pairs.ts';
 import { type PrettyFormat, type PrettySettings, prettyCommit, prettyFormat } from '../show/pretty.ts';
 import { binaryOf, quotedPath } from '../text.ts';
 import { splitRevisions } from './arguments.ts';
@@ -63,7 +63,7 @@ export const logOptions: OptionTable = {
 
 export const log: Command = async (context, argv) => {
   const options = parseOptions(argv, logOptions, { numbers: 'max-count' });
-  if (options.has('follow', 'S', 'm', 'c', 'cc', 'full-history', 'date-order')) leave('an option of log');
+  if (options.has('follow', 'm', 'c', 'cc', 'full-history', 'date-order')) leave('an option of log');
   const repository = await repositoryOf(context);
   const prefix = repository.workTree === null ? '' : prefixOf(context, repository);
   const head = await headOf(repository);
@@ -76,6 +76,8 @@ export const log: Command = async (context, argv) => {
   }
   const { include, exclude } = await startsOf(repository, split.revisions, options);
   const pathspec = Pathspec.parse(split.paths, prefix, repository.workTree);
+  if (options.has('S') && (asksForOther(options) || options.has('patch', 'unified') || !pathspec.isEmpty)) leave('-S');
+  if (options.has('graph')) return graph(context, argv, options);
   const printer = await Printer.open(context, repository, options, 'medium');
   const commits = await chosenCommits(repository, include, exclude, options, pathspec);
   for await (const commit of commits) {
@@ -83,6 +85,17 @@ export const log: Command = async (context, argv) => {
   }
   return 0;
 };
+
+/** just-git draws the lines. */
+async function graph(context: CommandContext, argv: readonly string[], options: Options): Promise<number> {
+  const known = new Set(['graph', 'oneline', 'all', 'decorate', 'max-count', 'format', 'pretty']);
+  if (options.names().some((name) => !known.has(name)) || options.rest !== null) leave('--graph with other options');
+  if (!options.has('oneline', 'format') && !/^(t?format:|oneline)/.test(options.text('pretty') ?? ''))
+    leave('--graph of several lines');
+  const { runJustGit } = await import('../just-git/engine.ts');
+  const { answered } = await import('../just-git/commands.ts');
+  return answered(context, await runJustGit(context, { argv: ['log', ...argv] }));
+}
 
 const unborn = (branch: string | null) => fatal(`your current branch '${branch}' does not have any commits yet`);
 
@@ -196,10 +209,24 @@ function filterOf(repository: Repository, options: Options): (commit: Commit) =>
     const by = ({ name, email }: Commit['author']) => `${name} <${email}>`;
     if (authors.length > 0 && !authors.some((one) => one.test(by(commit.author)))) return false;
     if (committers.length > 0 && !committers.some((one) => one.test(by(commit.committer)))) return false;
+    if (options.has('S') && !(await changesCount(repository, commit, binaryOf(options.text('S')!)))) return false;
     if (greps.length === 0) return true;
     const isFound = commit.message.split('\n').some((line) => greps.some((one) => one.test(line)));
     return isFound !== options.has('invert-grep');
   };
+}
+
+/** `-S`: whether a commit has a text more or less often than its parent. */
+async function changesCount(repository: Repository, commit: Commit, text: string): Promise<boolean> {
+  if (commit.parents.length > 1) return false;
+  for (const { before, after } of await commitPairs(repository, commit, () => true)) {
+    const count = async (side: typeof before) =>
+      Buffer.from(await contentOf(repository, side))
+        .toString('latin1')
+        .split(text).length;
+    if ((await count(before)) !== (await count(after))) return true;
+  }
+  return false;
 }
 
 function moment(text: string): number {
@@ -418,10 +445,18 @@ async function showObject(
     return;
   }
   const commit = await repository.commit((await peel(repository, hash, 'commit'))!);
-  if (commit.parents.length > 1 && (await isCombined(repository, commit, pathspec.filter())))
-    leave('a combined comparison');
+  if (commit.parents.length > 1) {
+    const isOther = options.names().some((one) => one !== 'no-patch' && one in diffOptionNames);
+    if (isOther || (await isCombined(repository, commit, pathspec.filter()))) leave('a combined comparison');
+  }
   await printer.commit(commit, async () => commitPairs(repository, commit, pathspec.filter()));
+  // A combined comparison without files is an empty line.
+  if (commit.parents.length > 1 && !options.has('no-patch')) output.out('\n');
 }
+
+const diffOptionNames = Object.fromEntries(
+  Object.keys(diffOptions).map((names) => [names.split('|').at(-1)!, true] as const),
+);
 
 /** Whether a merge has files that differ from those of all its parents. */
 async function isCombined(repository: Repository, commit: Commit, isAsked: PathFilter): Promise<boolean> {

@@ -7,6 +7,7 @@ import { modeText, modeTree, type TreeEntry } from '../repository/parse.ts';
 import type { Repository } from '../repository/repository.ts';
 import { abbreviate, peel, resolveRevision } from '../repository/revisions.ts';
 import { binaryOf, binaryOfBytes, quotedPath, textOf } from '../text.ts';
+import { missingIn } from './arguments.ts';
 
 export const blobText = (bytes: Uint8Array): string => binaryOfBytes(bytes);
 
@@ -28,10 +29,12 @@ export const catFile: Command = async (context, argv) => {
   const hash = await resolveRevision(repository, name);
   const object = hash === null ? null : await repository.objects.find(hash);
   if (mode === 'e') {
-    if (hash === null) throw fatal(`Not a valid object name ${name}`);
+    if (hash === null) throw (await missingIn(context, repository, name)) ?? fatal(`Not a valid object name ${name}`);
     return object ? 0 : 1;
   }
-  if (hash === null || (!object && !isHash(name))) throw fatal(`Not a valid object name ${name}`);
+  if (hash === null || (!object && !isHash(name))) {
+    throw (await missingIn(context, repository, name)) ?? fatal(`Not a valid object name ${name}`);
+  }
   if (!object)
     throw mode === 'p' ? fatal(`Not a valid object name ${name}`) : fatal('git cat-file: could not get object info');
   if (mode === 't') context.output.out(`${object.kind}\n`);

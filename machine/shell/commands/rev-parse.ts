@@ -12,7 +12,7 @@ import {
   upstreamOf,
 } from '../repository/revisions.ts';
 import { binaryOf } from '../text.ts';
-import { unknownArgument } from './arguments.ts';
+import { missingIn, unknownArgument } from './arguments.ts';
 
 interface Modes {
   isVerify: boolean;
@@ -59,7 +59,7 @@ export const revParse: Command = async (context, argv) => {
       // It comes out as it is before the failure, as git's does.
       if ((await context.tree.lstat(`${context.cwd}/${revision}`)) !== null) leave('rev-parse of a path');
       output.out(`${binaryOf(revision)}\n`);
-      throw new GitFailure(unknownArgument(revision).message);
+      throw (await missingIn(context, repository, revision)) ?? new GitFailure(unknownArgument(revision).message);
     }
     for (const line of lines) output.out(`${line}\n`);
   }

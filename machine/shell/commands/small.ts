@@ -113,3 +113,34 @@ export const checkRefFormat: Command = async (context, argv) => {
   }
   return isRefName(binaryOf(name)) && (name.includes('/') || options.has('allow-onelevel')) ? 0 : 1;
 };
+
+/** What is collected is the machine's concern: objects stay where they are, as with a repository that needs nothing. */
+export const gc: Command = async (context, argv) => {
+  parseOptions(argv, { auto: 'flag', 'q|quiet': 'flag', aggressive: 'flag', prune: 'attached', 'no-prune': 'flag' });
+  await repositoryOf(context);
+  return 0;
+};
+
+/** The version whose answers the engine gives. */
+export const version: Command = async (context, argv) => {
+  if (argv.length > 0) leave('version with options');
+  context.output.out('git version 2.39.5\n');
+  return 0;
+};
+
+export const worktree: Command = async (context, argv) => {
+  const options = parseOptions(argv.slice(1), { porcelain: 'flag' });
+  const repository = await repositoryOf(context);
+  if (argv[0] !== 'list' || options.words.length > 0 || (await repository.hasFile('worktrees')))
+    leave(`worktree ${argv[0]}`);
+  const head = await headOf(repository);
+  if (head.hash === null) leave('worktree list before the first commit');
+  const root = binaryOf(repository.root);
+  const branch = head.ref === null ? 'detached' : `branch ${head.ref}`;
+  if (options.has('porcelain')) context.output.out(`worktree ${root}\nHEAD ${head.hash}\n${branch}\n\n`);
+  else {
+    const where = head.branch === null ? '(detached HEAD)' : `[${head.branch}]`;
+    context.output.out(`${root}  ${await abbreviate(repository, head.hash)} ${where}\n`);
+  }
+  return 0;
+};

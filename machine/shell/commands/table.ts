@@ -1,5 +1,6 @@
 /** The commands that the engine does by itself. */
 import type { Command } from '../command.ts';
+import { justGitCommands } from '../just-git/table.ts';
 import { add } from './add.ts';
 import { branch } from './branch.ts';
 import { checkout, switchBranch } from './checkout.ts';
@@ -17,7 +18,17 @@ import { reset } from './reset.ts';
 import { restore } from './restore.ts';
 import { revList } from './rev-list.ts';
 import { revParse } from './rev-parse.ts';
-import { checkRefFormat, commitTree, gitVar, reflog, updateRef, writeTreeCommand } from './small.ts';
+import {
+  checkRefFormat,
+  commitTree,
+  gc,
+  gitVar,
+  reflog,
+  updateRef,
+  version,
+  worktree,
+  writeTreeCommand,
+} from './small.ts';
 import { status } from './status.ts';
 import { tag } from './tag.ts';
 
@@ -34,6 +45,7 @@ export const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   ['config', config],
   ['diff', diff],
   ['for-each-ref', forEachRef],
+  ['gc', gc],
   ['hash-object', hashObject],
   ['init', init],
   ['log', log],
@@ -57,5 +69,8 @@ export const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   ['tag', tag],
   ['update-ref', updateRef],
   ['var', gitVar],
+  ['version', version],
+  ['worktree', worktree],
   ['write-tree', writeTreeCommand],
+  ...justGitCommands,
 ]);

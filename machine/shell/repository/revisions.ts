@@ -209,6 +209,20 @@ async function resolveTreePath(repository: Repository, revision: string, path: s
   return (await entryAt(repository, tree, path))?.hash ?? null;
 }
 
+/** Why `revision:path` names nothing, in git's words; null for words of another kind. `isThere` tells of the working tree. */
+export async function missingPath(
+  repository: Repository,
+  word: string,
+  isThere: (path: string) => Promise<boolean>,
+): Promise<Error | null> {
+  const colon = colonOf(word);
+  if (colon <= 0) return null;
+  const [revision, path] = [word.slice(0, colon), word.slice(colon + 1)];
+  if ((await treeOf(repository, revision)) === null) return null;
+  if (await isThere(path)) return fatal(`path '${path}' exists on disk, but not in '${revision}'`);
+  return fatal(`path '${path}' does not exist in '${revision}'`);
+}
+
 /** What a path names within a tree, or null. */
 export async function entryAt(repository: Repository, tree: string, path: string): Promise<TreeEntry | null> {
   let entry: TreeEntry = { mode: 0o040000, name: '', hash: tree };

@@ -11,24 +11,13 @@ export async function decorationsOf(repository: Repository, isFull: boolean): Pr
     const name = head.ref === null ? 'HEAD' : `HEAD -> ${isFull ? head.ref : head.branch}`;
     add(head.hash, name);
   }
-  const refs = await repository.refs.list();
-  // Later names of a commit are said first.
-  for (const kind of [/^refs\/tags\//, /^refs\/remotes\//, /^refs\/heads\//, /^refs\/stash$/]) {
-    const ofKind = refs.filter(({ name }) => kind.test(name));
-    for (const { name, hash } of ofKind) {
-      if (name === head.ref) continue;
-      const commit = await peel(repository, hash, 'commit');
-      if (!commit) continue;
-      const short = isFull ? name : name.replace(/^refs\/(tags|remotes|heads)\//, '');
-      add(
-        commit,
-        name.startsWith('refs/tags/')
-          ? `tag: ${short}`
-          : isFull
-            ? name
-            : short.replace(/^refs\//, isFull ? 'refs/' : 'refs/'),
-      );
-    }
+  const refs = (await repository.refs.list()).reverse();
+  for (const { name, hash } of refs) {
+    if (name === head.ref || !/^refs\/(tags|remotes|heads)\/|^refs\/stash$/.test(name)) continue;
+    const commit = await peel(repository, hash, 'commit');
+    if (!commit) continue;
+    const short = isFull ? name : name.replace(/^refs\/(tags|remotes|heads)\//, '');
+    add(commit, name.startsWith('refs/tags/') ? `tag: ${short}` : short);
   }
   return found;
 }

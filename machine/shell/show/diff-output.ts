@@ -12,7 +12,7 @@ import { counted, numstat, shortstat, stat, summary } from './stat.ts';
 
 export const diffOptions: OptionTable = {
   'p|u|patch': 'flag',
-  'no-patch': 'flag',
+  's|no-patch': 'flag',
   stat: 'attached',
   numstat: 'flag',
   shortstat: 'flag',

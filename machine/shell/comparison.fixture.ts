@@ -16,6 +16,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { requireProgram } from '../../e2e/harness/programs.ts';
 import { type LocalFiles, openLocalFiles } from '../agentfs/local.fixture.ts';
 import type { HolderView } from '../agentfs/views.ts';
 import { HypershGit } from './git.ts';
@@ -73,6 +74,7 @@ export interface Compared {
 }
 
 const start = 1_700_000_000;
+/** Where there is none, what compares with it is skipped. */
 export const hasGit = Bun.which('git') !== null;
 
 /** One conversation's files and one plain directory. */
@@ -169,13 +171,16 @@ export class TwoWorlds {
 
   async native(argv: readonly string[], cwd: string, options: StepOptions = {}): Promise<Answer> {
     const home = join(this.root, 'home');
-    const child = Bun.spawn(['git', ...argv.map((word) => word.replaceAll('/workspace/', `${this.root}/workspace/`))], {
-      cwd,
-      env: { PATH: process.env.PATH ?? '', ...this.environment(home, options.environment) },
-      stdin: options.stdin === undefined ? 'ignore' : Buffer.from(options.stdin),
-      stdout: 'pipe',
-      stderr: 'pipe',
-    });
+    const child = Bun.spawn(
+      [requireProgram('git'), ...argv.map((word) => word.replaceAll('/workspace/', `${this.root}/workspace/`))],
+      {
+        cwd,
+        env: { PATH: process.env.PATH ?? '', ...this.environment(home, options.environment) },
+        stdin: options.stdin === undefined ? 'ignore' : Buffer.from(options.stdin),
+        stdout: 'pipe',
+        stderr: 'pipe',
+      },
+    );
     const [stdout, stderr] = await Promise.all([
       new Response(child.stdout).bytes().then((bytes) => Buffer.from(bytes).toString('latin1')),
       new Response(child.stderr).bytes().then((bytes) => Buffer.from(bytes).toString('latin1')),

@@ -121,3 +121,34 @@ mountTest('an unreachable cloud fails no operation', async () => {
   await turn(async () => undefined);
   expect(Buffer.from(await authority.cloud.readFile(`${root}/work/kept`)).toString()).toBe('kept');
 });
+
+mountTest(
+  'what a program wrote into a mapping is in the cloud when the boundary has ended, while it still runs',
+  async () => {
+    const program =
+      'import mmap, os, sys; f = open(os.environ["DIRECTORY"] + "/mapped", "r+b"); m = mmap.mmap(f.fileno(), 0); m[0:6] = b"mapped"; ' +
+      'open(os.environ["DIRECTORY"] + "/is-mapped", "w").close(); sys.stdin.read()';
+    await turn(() => shell(workspace, 'printf %4096s > mapped'));
+    let child: Bun.Subprocess<'pipe', 'inherit', 'inherit'> | undefined;
+    await turn(async () => {
+      child = Bun.spawn(
+        ['setpriv', '--reuid', '1000', '--regid', '1000', '--clear-groups', '--', 'python3', '-c', program],
+        {
+          stdin: 'pipe',
+          stdout: 'inherit',
+          stderr: 'inherit',
+          env: { PATH: '/usr/local/bin:/usr/bin:/bin', DIRECTORY: workspace },
+          cwd: '/',
+        },
+      );
+      await shell(workspace, 'until [ -e is-mapped ]; do sleep 0.05; done');
+    });
+    expect(
+      Buffer.from(await authority.cloud.readFile(`${root}/work/mapped`))
+        .toString('latin1')
+        .trim(),
+    ).toBe('mapped');
+    child?.stdin.end();
+    await child?.exited;
+  },
+);

@@ -46,6 +46,7 @@ async function startMachine({ directory, agentfs }: MachineStart) {
   const startHolder = createStartHolder({
     inputs: {
       confinedExec: join(repository, 'build/assets/confined-exec.bin'),
+      certificates: '',
       caBundle: sealedMemfd('ca-bundle', Buffer.from('none\n')),
       environment: sealedMemfd('environment', Buffer.from('HOME=/tmp\0PATH=/usr/bin:/bin\0LANG=C.UTF-8\0')),
       startScript: sealedMemfd('start-script', Buffer.from('print()\n')),

@@ -21,6 +21,8 @@ const runtimeTarget = '/opt/hermes';
 export interface HolderInputs {
   /** Path that executes confined-exec. */
   readonly confinedExec: string;
+  /** The authorities that holders trust, and git for them: PEM. */
+  readonly certificates: string;
   /** Sealed memfds that all holders share. */
   readonly caBundle: number;
   readonly environment: number;
@@ -38,10 +40,12 @@ export interface HolderOwn extends Pick<HolderManifest, 'uid' | 'fuseSocket' | '
 export function prepareInputs(launch: Launch): HolderInputs {
   const runtime = readRuntime(launch.runtimeDirectory);
   const binds = holderBinds(oneWordPath(launch), runtime.basePrefix);
+  const authorities = launch.caBundle === null ? readAsset(caBundle) : readFileSync(launch.caBundle);
   const git = { native: launch.nativeGit ? nativeGit() : null, places: gitPlaces };
   return {
     confinedExec: executablePath('confined-exec', readAsset(confinedExec)),
-    caBundle: sealedMemfd('ca-bundle', launch.caBundle === null ? readAsset(caBundle) : readFileSync(launch.caBundle)),
+    certificates: Buffer.from(authorities).toString('latin1'),
+    caBundle: sealedMemfd('ca-bundle', authorities),
     environment: sealedMemfd('environment', formatEnvironment(launch.hermesEnvironment, runtime.basePrefix)),
     startScript: sealedMemfd('start-script', startScript()),
     manifest: ({ gitSocket, ...holder }) =>

@@ -152,11 +152,12 @@ class StartingHolder {
   }
 
   #serveGit(uid: number): GitService {
-    const { socket, ledger, boundary, log } = this.#dependencies;
+    const { inputs, socket, ledger, boundary, log } = this.#dependencies;
     return serveHolderGit({
       view: this.#view,
       path: join(dirname(socket.path), `git-${uid}.sock`),
       ledger,
+      certificates: inputs.certificates,
       session: () => this.#fuse,
       touch: () => boundary.firstTouch(this.#conversation),
       log,

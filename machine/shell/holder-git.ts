@@ -12,6 +12,8 @@ export interface HolderGitOptions {
   /** Path of the socket; short enough for one. */
   readonly path: string;
   readonly ledger: Pick<Ledger, 'record'>;
+  /** The authorities that remotes are checked with: PEM. */
+  readonly certificates: string;
   /** The holder's mount; null before it is there. */
   session(): FuseSession | null;
   /** Resolves when shared files may be looked at: as the first touch through the mount does. */
@@ -21,9 +23,9 @@ export interface HolderGitOptions {
 
 /** Listens at once. Throws where that cannot be. */
 export function serveHolderGit(options: HolderGitOptions): GitService {
-  const { view, path, ledger, log } = options;
+  const { view, path, ledger, certificates, log } = options;
   const line = (text: string) => log(`holder ${view.conversation}: git: ${text}`);
-  const engine = new HypershGit(view, { credentials: () => credentialsOf(view), log: line });
+  const engine = new HypershGit(view, { credentials: () => credentialsOf(view), certificates, log: line });
   return new GitService({ path, conversation: view.conversation, engine, kernel: kernelSide(options), ledger, log });
 }
 

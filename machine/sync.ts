@@ -26,6 +26,12 @@ export type SyncDatabase = Pick<Database, 'pull' | 'push' | 'checkpoint' | 'stat
 /** A write-ahead log beyond this is folded into the database at the end of a boundary. */
 const checkpointBytes = 64 * 1024 ** 2;
 
+/**
+ * Contents that are brought into the database and the cloud in one step of a boundary's end. A pull of another conversation
+ * waits for one step, and what it replays over the cloud's changes is one transaction: so little must be unpushed.
+ */
+const bytesOfStep = 2 * 1024 ** 2;
+
 /** How long a first touch waits for its pull; then the turn goes on with what is here. */
 const touchLimitMs = 20_000;
 
@@ -76,6 +82,7 @@ export class WorkBoundary {
     this.#database = parts.database;
     this.#engine = parts.engine;
     this.#log = log;
+    this.#files.data.onPressing(() => this.#relieve());
   }
 
   /** As of the last boundary. */
@@ -136,9 +143,8 @@ export class WorkBoundary {
   end(conversation: string): Promise<SyncState> {
     this.#works.delete(conversation);
     // One that has not begun yet will see this conversation's changes too.
-    this.#ending ??= this.#inTurn(() => {
+    this.#ending ??= this.#synchronizeInTurn('files', () => {
       this.#ending = null;
-      return this.#synchronize('files');
     });
     return this.#ending;
   }
@@ -148,9 +154,8 @@ export class WorkBoundary {
    * wants to read there. Never fails; nothing pending, no request. Callers at once share one that begins after their calls.
    */
   settle(): Promise<SyncState> {
-    this.#settling ??= this.#inTurn(() => {
+    this.#settling ??= this.#synchronizeInTurn('files and ledger', () => {
       this.#settling = null;
-      return this.#synchronize('files and ledger');
     });
     return this.#settling;
   }
@@ -167,35 +172,48 @@ export class WorkBoundary {
     return state;
   }
 
-  async #synchronize(scope: Scope): Promise<SyncState> {
+  /** Step by step: another conversation's pull comes between two of them. */
+  async #synchronizeInTurn(scope: Scope, onBegin: () => void): Promise<SyncState> {
     try {
-      this.#state = await this.#exchange(scope);
+      await this.#inTurn(async () => onBegin());
+      // Kernels may still have what programs wrote into mapped files. Nobody's turn: they write it now, and may wait for room.
+      await Promise.all([...this.#flushes].map((flush) => flush()));
+      const mark = await this.#files.data.mark();
+      for (let isFirst = true; ; isFirst = false) {
+        const { isLast, state } = await this.#inTurn(() => this.#step(scope, mark, isFirst));
+        if (!isLast) continue;
+        this.#state = state;
+        return state;
+      }
     } catch (error) {
       this.#fail('the work boundary failed', error);
+      return this.#state;
     }
-    return this.#state;
   }
 
-  async #exchange(scope: Scope): Promise<SyncState> {
+  async #step(scope: Scope, mark: number, isFirst: boolean): Promise<{ isLast: boolean; state: SyncState }> {
     const { store, data } = this.#files;
-    // Kernels may still have what programs wrote into mapped files. Not alone with the store: they write it now.
-    await Promise.all([...this.#flushes].map((flush) => flush()));
-    await data.settle();
+    const isLast = await data.settleUpTo(mark, bytesOfStep);
     await store.exclusive(() => this.#ledger.writeHere());
     await store.sync();
-    const isPending = await store.exclusive(() => this.#pendingHere(scope));
-    if (!isPending) return { state: 'clean' };
-    await data.undisturbed(() => this.#pullAndPush());
+    if (!(await store.exclusive(() => this.#pendingHere(scope)))) return { isLast, state: { state: 'clean' } };
+    await this.#pullAndPush(isFirst);
     return store.exclusive(async () => {
       await store.commitHere();
       if ((await this.#database.stats()).mainWalSize > checkpointBytes) await this.#database.checkpoint();
-      return (await this.#pendingHere(scope)) ? { state: 'pending' } : { state: 'clean' };
+      return { isLast, state: (await this.#pendingHere(scope)) ? { state: 'pending' } : { state: 'clean' } };
     });
   }
 
-  async #pullAndPush(): Promise<void> {
+  /** The spool is half full: what is in it goes where it would go at the boundary's end, or at least into the database. */
+  async #relieve(): Promise<void> {
+    const { state } = await this.settle();
+    if (state === 'failing') await this.#files.data.settle();
+  }
+
+  async #pullAndPush(isFirst: boolean): Promise<void> {
     try {
-      if (await this.#pullNow()) await this.#repair();
+      if (isFirst && (await this.#pullNow())) await this.#repair();
       await this.#alone(() => this.#database.push());
     } catch (error) {
       if (!/UNIQUE|constraint/i.test(String(error))) throw error;

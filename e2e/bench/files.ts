@@ -129,6 +129,7 @@ class OurSubject implements Subject {
   readonly #directory: string;
   #authority: BenchAuthority | null = null;
   #machine: BenchMachine | null = null;
+  #before = { cpuMs: 0, relayMs: 0 };
 
   constructor(directory: string) {
     this.#directory = directory;
@@ -137,16 +138,17 @@ class OurSubject implements Subject {
   async measured(): Promise<{ figures: Figures; ownRows: Row[] }> {
     const own: Row[] = [];
     const ownRow = (work: string, ours: number, unit: Unit) => own.push({ work, ours, disk: 0, unit });
-    let before = { cpuMs: 0, relayMs: 0 };
     console.error('  CPU in ms: of the machine, of the relay, of the work itself');
     const figures = await measure(this, async ({ work, row }, { ms, cpuMs: workMs }) => {
       const { peakMb, cpuMs, relayMs } = await this.#machine!.memory();
       // Where others use the processors too, the time that was used says more than the time that went by.
-      const used = [cpuMs - before.cpuMs, relayMs - before.relayMs, workMs].map((one) => one.toFixed(0).padStart(6));
+      const used = [cpuMs - this.#before.cpuMs, relayMs - this.#before.relayMs, workMs].map((one) =>
+        one.toFixed(0).padStart(6),
+      );
       console.error(
         `  ${(row ?? work).padEnd(32)}${ms.toFixed(0).padStart(7)} ms, CPU: ${used.join(' ')}, at most ${peakMb.toFixed(0)} MB`,
       );
-      before = { cpuMs, relayMs };
+      this.#before = { cpuMs, relayMs };
       if (work === 'write_text') {
         const started = performance.now();
         const state = await this.#machine!.end(conversation);
@@ -170,6 +172,7 @@ class OurSubject implements Subject {
   async restart(): Promise<void> {
     await this.#machine?.stop();
     this.#machine = null;
+    this.#before = { cpuMs: 0, relayMs: 0 };
   }
 
   async stop(): Promise<void> {

@@ -68,8 +68,18 @@ export class FileData implements Keeper {
     });
   }
 
-  /** Writes all of `bytes` at `offset`, or at the end when `offset` is 'end'. EFBIG, EDQUOT and ENOSPC write nothing. */
-  async write(ino: number, offset: number | 'end', bytes: Uint8Array): Promise<void> {
+  /**
+   * Writes all of `bytes` at `offset`, or at the end when `offset` is 'end'. EFBIG, EDQUOT and ENOSPC write nothing.
+   *
+   * `isOnlyWriter`: the kernel of the one mount that changes this file does; it has these bytes in its cache, and drops them
+   * when it sees another mtime than before. So the mtime keeps still for 10 ms then, as on other file systems.
+   */
+  async write(
+    ino: number,
+    offset: number | 'end',
+    bytes: Uint8Array,
+    { isOnlyWriter = false }: { isOnlyWriter?: boolean } = {},
+  ): Promise<void> {
     if (bytes.length >= spoolFrom) await this.#drain.room(bytes.length);
     return this.#store.exclusive(async () => {
       const inode = await this.#ownHere(ino);
@@ -80,7 +90,8 @@ export class FileData implements Keeper {
       const count = await this.#store.quotas.resizeHere(ino, Math.max(0, end - inode.size));
       const stamp = now();
       await this.#put(inode, start, bytes, stamp);
-      const patch = { mtime: stamp, ctime: stamp };
+      const mtime = isOnlyWriter && isSameTick(inode.mtime, stamp) ? inode.mtime : stamp;
+      const patch = { mtime, ctime: stamp };
       this.#store.patchAhead(inode, end > inode.size ? { ...patch, size: end } : patch);
       count();
       await this.#keepWithinLimits(ino);
@@ -136,19 +147,24 @@ export class FileData implements Keeper {
 
   /** Moves all that was written until now into the database, and removes what waits to be removed, letting others in. */
   async settle(): Promise<void> {
-    // What memory keeps back goes into the spool with the next group: it must be there before the spool is moved.
-    await this.commitAll();
-    await this.#drain.settle();
+    await this.settleUpTo(await this.mark(), Number.POSITIVE_INFINITY);
   }
 
-  /** Keeps the background away from the database while `work` goes on. */
-  async undisturbed<Result>(work: () => Promise<Result>): Promise<Result> {
-    this.#drain.pause();
-    try {
-      return await work();
-    } finally {
-      this.#drain.resume();
-    }
+  /** What was written until now, for `settleUpTo`. */
+  async mark(): Promise<number> {
+    // What memory keeps back goes into the spool with the next group: it must be there before the spool is moved.
+    await this.commitAll();
+    return this.#drain.mark;
+  }
+
+  /** The same as `settle` for what was there at a mark, and about so many bytes of it; answers whether that was all. */
+  settleUpTo(mark: number, bytes: number): Promise<boolean> {
+    return this.#drain.moveUpTo(mark, bytes);
+  }
+
+  /** Who settles when the spool is half full. */
+  onPressing(settle: () => Promise<unknown>): void {
+    this.#drain.onPressing(settle);
   }
 
   /** Forgets a file whose rows are gone. */
@@ -306,7 +322,7 @@ export class FileData implements Keeper {
     if (!this.#spool) throw new Error('a database in memory has no spool');
     await this.#spool.append(ino, index, bytes, at);
     this.#rows.forget(ino, index, Math.ceil(bytes.length / this.#chunkSize));
-    this.#drain.later();
+    this.#drain.appended();
   }
 
   async #keepWithinLimits(ino: number): Promise<void> {
@@ -366,6 +382,12 @@ export class FileData implements Keeper {
     }
     this.#keep(ino, chunks);
   }
+}
+
+/** Within 10 ms. */
+function isSameTick(one: Stamp, other: Stamp): boolean {
+  const nanoseconds = (other.seconds - one.seconds) * 1e9 + other.nanoseconds - one.nanoseconds;
+  return nanoseconds >= 0 && nanoseconds < 10e6;
 }
 
 /** For whoever runs exclusively, with nothing in memory that is ahead of the rows. */

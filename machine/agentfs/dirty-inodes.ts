@@ -2,6 +2,7 @@
  * Inodes that memory is ahead of: made or changed since the rows of the open group were written. A directory that gets a
  * thousand files is one row then, and a file that is written in ten pieces too.
  */
+import { breathe } from './breathe.ts';
 import type { SqlDriver, SqlValue } from './driver.ts';
 import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues, patchAsSql } from './inode.ts';
 
@@ -59,9 +60,13 @@ export class DirtyInodes {
     const dirty = this.#dirty;
     if (dirty.size === 0) return;
     this.#dirty = new Map();
+    // Handed over before the first wait: who looks meanwhile finds them.
     for (const { inode } of dirty.values()) written(inode);
     const fresh = [...dirty.values()].filter(({ isNew }) => isNew).map(({ inode }) => inode);
-    for (let at = 0; at < fresh.length; at += rowsOfInsert) await insertRows(sql, fresh.slice(at, at + rowsOfInsert));
+    for (let at = 0; at < fresh.length; at += rowsOfInsert) {
+      await insertRows(sql, fresh.slice(at, at + rowsOfInsert));
+      await breathe();
+    }
     for (const [ino, { isNew, patch }] of dirty) {
       if (isNew) continue;
       const { assignments, values } = patchAsSql(patch);

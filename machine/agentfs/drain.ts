@@ -3,6 +3,7 @@
  * in slices of a few milliseconds, so that every operation that waits for the store's lock comes between two of them.
  */
 import { breathe } from './breathe.ts';
+import { FileError } from './errors.ts';
 import type { Inode } from './inode.ts';
 import type { ContentRows } from './rows.ts';
 import { isRegular } from './schema.ts';
@@ -20,61 +21,68 @@ export class Drain {
   readonly #spool: Spool | null;
   #removals: Inode[] = [];
   #timer: Timer | null = null;
-  #running: Promise<void> | null = null;
-  #pauses = 0;
-  #resumed = Promise.withResolvers<void>();
+  #removing: Promise<void> | null = null;
   #isStopped = false;
+  #press: () => Promise<unknown> = () => this.settle();
+  #pressing: Promise<boolean> | null = null;
 
   constructor(store: Store, rows: ContentRows, spool: Spool | null) {
     this.#store = store;
     this.#rows = rows;
     this.#spool = spool;
-    if (spool && spool.bytes > 0) this.later();
+    store.onUse(() => this.#timer?.refresh());
   }
 
-  /** Begins when nothing was written for a while. */
-  later(): void {
-    if (this.#isStopped) return;
-    if (this.#timer) this.#timer.refresh();
-    else this.#timer = setTimeout(() => this.#begin(), this.#store.limits.drainAfterMs);
+  /** Who moves the spool when it is half full, instead of this: whoever brings it into the cloud as well. */
+  onPressing(press: () => Promise<unknown>): void {
+    this.#press = press;
   }
 
-  /** Waits until the spool takes so many bytes more. */
+  /** The spool has more than before. */
+  appended(): void {
+    if ((this.#spool?.bytes ?? 0) > this.#store.limits.spool / 2) void this.#relieve();
+  }
+
+  /** Waits until the spool takes so many bytes more. ENOSPC when what it has cannot be moved. */
   async room(bytes: number): Promise<void> {
     const spool = this.#spool;
-    while (spool && spool.bytes > 0 && spool.bytes + bytes > this.#store.limits.spool) {
-      if (this.#isStopped) return;
-      await this.#begin();
+    while (spool && !this.#isStopped && spool.bytes > 0 && spool.bytes + bytes > this.#store.limits.spool) {
+      if (!(await this.#relieve())) throw new FileError('ENOSPC', 'the database does not take what was written');
     }
   }
 
   /** Moves everything that is there now, and removes what is to be removed. @throws what the database says */
   async settle(): Promise<void> {
-    const goal = this.#spool?.appended ?? 0;
-    while ((this.#spool && this.#spool.bytes > 0 && this.#spool.taken < goal) || this.#removals.length > 0) {
-      await this.#oneSlice();
-    }
-    await this.#emptySpool();
+    await this.moveUpTo(this.mark, Number.POSITIVE_INFINITY);
   }
 
+  /** What is in the spool now. */
+  get mark(): number {
+    return this.#spool?.appended ?? 0;
+  }
+
+  /**
+   * Moves what was in the spool at a mark, at most about so many bytes of it.
+   * @returns whether that was all
+   */
+  async moveUpTo(mark: number, bytes: number): Promise<boolean> {
+    const spool = this.#spool;
+    let moved = 0;
+    for (; spool && spool.taken < mark && spool.next(); moved += await this.#moveSlice())
+      if (moved >= bytes) return false;
+    for (; this.#removals.length > 0; moved += await this.#removeSlice()) if (moved >= bytes) return false;
+    await this.#emptySpool();
+    return true;
+  }
+
+  /** Removes the contents and the row of a file without a name, when nobody has used the store for a while. */
   removeLater(inode: Inode): void {
     this.#removals.push(inode);
-    this.later();
+    this.#removeWhenQuiet();
   }
 
   forget(ino: number): void {
     this.#spool?.drop(ino);
-  }
-
-  pause(): void {
-    this.#pauses += 1;
-  }
-
-  resume(): void {
-    this.#pauses -= 1;
-    if (this.#pauses > 0) return;
-    this.#resumed.resolve();
-    this.#resumed = Promise.withResolvers();
   }
 
   stop(): void {
@@ -85,44 +93,66 @@ export class Drain {
 
   /** When nothing goes on any more, after `stop`. */
   async ended(): Promise<void> {
-    await this.#running;
+    await this.#pressing;
+    await this.#removing;
   }
 
-  #begin(): Promise<void> {
-    if (this.#timer) clearTimeout(this.#timer);
-    this.#timer = null;
-    this.#running ??= this.#run()
-      .catch((error: unknown) => {
-        // What could not be moved stays where it is: the next boundary says so to its conversation.
-        console.error(`agentfs: the spool was not moved: ${error instanceof Error ? error.message : String(error)}`);
-      })
+  /** @returns whether it could be done */
+  #relieve(): Promise<boolean> {
+    this.#pressing ??= this.#press()
+      .then(
+        () => true,
+        (error: unknown) => {
+          // What could not be moved stays where it is: the next boundary says so to its conversation.
+          console.error(`agentfs: the spool was not moved: ${error instanceof Error ? error.message : String(error)}`);
+          return false;
+        },
+      )
       .finally(() => {
-        this.#running = null;
+        this.#pressing = null;
       });
-    return this.#running;
+    return this.#pressing;
   }
 
-  async #run(): Promise<void> {
-    while (this.#spool?.next() || this.#removals.length > 0) {
-      while (this.#pauses > 0) await this.#resumed.promise;
-      if (this.#isStopped) return;
-      await this.#oneSlice();
-    }
-    await this.#emptySpool();
+  #removeWhenQuiet(): void {
+    if (this.#isStopped || this.#removing || this.#removals.length === 0) return;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = null;
+      this.#removing = this.#removeSlice()
+        .catch((error: unknown) => console.error(`agentfs: contents were not removed: ${error}`))
+        .then(() => {
+          this.#removing = null;
+          this.#removeWhenQuiet();
+        });
+    }, this.#store.limits.quietMs);
   }
 
-  async #oneSlice(): Promise<void> {
-    await this.#store.exclusive(async () => {
+  /** @returns bytes that were moved */
+  async #moveSlice(): Promise<number> {
+    const moved = await this.#store.exclusiveInBackground(async () => {
       const end = performance.now() + sliceMs;
-      for (let moved = this.#spool?.next(); moved; moved = this.#spool?.next()) {
-        await this.#moveHere(moved);
+      let bytes = 0;
+      for (let spooled = this.#spool?.next(); spooled; spooled = this.#spool?.next()) {
+        await this.#moveHere(spooled);
+        bytes += spooled.length;
         if (performance.now() >= end) break;
       }
       await this.#rows.writeSmall();
-      if (performance.now() < end) await this.#removeSliceHere();
+      await this.#store.commitFullHere();
+      return bytes;
+    });
+    await breathe();
+    return moved;
+  }
+
+  /** @returns bytes of the slice */
+  async #removeSlice(): Promise<number> {
+    await this.#store.exclusiveInBackground(async () => {
+      await this.#removeSliceHere();
       await this.#store.commitFullHere();
     });
     await breathe();
+    return rowsOfSlice * this.#store.chunkSize;
   }
 
   async #moveHere(spooled: Spooled): Promise<void> {
@@ -161,8 +191,9 @@ export class Drain {
     const spool = this.#spool;
     if (!spool || spool.bytes === 0 || spool.next()) return;
     const { bytes } = spool;
-    await this.#store.sync();
-    await this.#store.exclusive(async () => {
+    await this.#store.exclusiveInBackground(() => this.#store.commitHere());
+    await this.#store.syncCommitted();
+    await this.#store.exclusiveInBackground(async () => {
       if (spool.bytes === bytes && !spool.next()) await spool.empty();
     });
   }

@@ -1,5 +1,6 @@
 /** Rows of `fs_data`, with a bounded memory of those that were read or written lately. */
 import { BoundedCache } from './bounded-cache.ts';
+import { breathe } from './breathe.ts';
 import { bytesAsSql, type SqlValue } from './driver.ts';
 import type { Store } from './store.ts';
 
@@ -10,9 +11,11 @@ const readAhead = 8;
 const readersRemembered = 1_000;
 /** Smaller rows share a statement. */
 const smallBytes = 4096;
+/** Chunks from which on reading a file is worth reading the whole database ahead. */
+const largeFile = 64;
 const rowsOfStatement = 16;
 /** A row of so many bytes counts as one more of its group. */
-const bytesOfGroupRow = 8192;
+const bytesOfGroupRow = 1024;
 
 type Expression = ReturnType<typeof bytesAsSql>['expression'];
 interface SmallRow {
@@ -65,6 +68,7 @@ export class ContentRows {
       from += 1;
     }
     if (from > to || this.#store.isNew(ino)) return (index) => found.get(index);
+    if (isSequential && count > largeFile) this.#store.driver.warm();
     if (isSequential) to = Math.min(count - 1, Math.max(to, from + readAhead - 1));
     const sql = 'SELECT chunk_index, data FROM fs_data WHERE ino = ? AND chunk_index BETWEEN ? AND ?';
     for (const row of await this.#store.sql.all(sql, ino, from, to))
@@ -132,6 +136,7 @@ export class ContentRows {
 
   async #insert(expression: Expression, rows: readonly SmallRow[]): Promise<void> {
     await this.#store.beginHere(rows.length);
+    await breathe();
     await this.#store.sql.run(
       `INSERT INTO fs_data (ino, chunk_index, data) VALUES ${rows.map(() => `(?, ?, ${expression})`).join(', ')} ` +
         'ON CONFLICT(ino, chunk_index) DO UPDATE SET data = excluded.data',

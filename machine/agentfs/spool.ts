@@ -64,6 +64,8 @@ export class Spool {
   /** In the order in which they were written; those that are no longer current are passed over. */
   #queue: Spooled[] = [];
   #first = 0;
+  /** Chunks that were in the queue before it was emptied. */
+  #before = 0;
   #isSynced = true;
 
   private constructor(fd: number, chunkSize: number) {
@@ -84,13 +86,13 @@ export class Spool {
     return this.#end;
   }
 
-  /** What has been appended so far is moved when this many were taken. */
+  /** Chunks appended in this spool's life. They are moved when as many are `taken`. */
   get appended(): number {
-    return this.#queue.length;
+    return this.#before + this.#queue.length;
   }
 
   get taken(): number {
-    return this.#first;
+    return this.#before + this.#first;
   }
 
   has(ino: number): boolean {
@@ -185,6 +187,7 @@ export class Spool {
   }
 
   #clear(): void {
+    this.#before += this.#queue.length;
     this.#end = 0;
     this.#files.clear();
     this.#queue = [];

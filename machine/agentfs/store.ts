@@ -9,6 +9,7 @@
  */
 import { type BaseTree, emptyBase } from './base.ts';
 import { BoundedCache } from './bounded-cache.ts';
+import { breathe } from './breathe.ts';
 import { DirtyInodes } from './dirty-inodes.ts';
 import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
@@ -38,24 +39,27 @@ export interface StoreLimits {
   readonly groupRows: number;
   /** How long operations wait for an fsync or the end of a work boundary before they are committed. */
   readonly commitAfterMs: number;
-  /** How long nothing must have been written before the spool is moved into the database. */
-  readonly drainAfterMs: number;
+  /** How long nobody must have used the store before the contents of large files that are gone are removed. */
+  readonly quietMs: number;
 }
 
 export const defaultLimits: StoreLimits = {
   largestFile: 4 * 1024 ** 3,
   organization: { bytes: 64 * 1024 ** 3, inodes: 10_000_000 },
   conversation: { bytes: 16 * 1024 ** 3, inodes: 1_000_000 },
-  unwrittenOfOneFile: 1024 ** 2,
-  unwritten: 2 * 1024 ** 2,
-  spool: 512 * 1024 ** 2,
+  unwrittenOfOneFile: 256 * 1024,
+  unwritten: 512 * 1024,
+  spool: 256 * 1024 ** 2,
   readCache: 32 * 1024 ** 2,
   cachedInodes: 100_000,
   cachedNames: 200_000,
-  groupRows: 512,
+  groupRows: 128,
   commitAfterMs: 1_000,
-  drainAfterMs: 500,
+  quietMs: 200,
 };
+
+/** How long operations may follow each other without the machine's event loop having its turn. */
+const busyMs = 4;
 
 /** Who keeps contents back from the database until the group ends. */
 export interface Keeper {
@@ -96,6 +100,10 @@ export class Store {
   #isOpen = false;
   #rows = 0;
   #timer: Timer | null = null;
+  /** Those who run alone or wait for it, and when the event loop last had its turn since somebody does. */
+  #waiting = 0;
+  #breathedAt = 0;
+  #onUse: () => void = () => undefined;
   #isStopped = false;
 
   private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number, overlay: Overlay) {
@@ -129,10 +137,26 @@ export class Store {
 
   /** Runs alone: nothing else of the store runs meanwhile. Also for `pull()`, which fails inside a transaction. */
   exclusive<Result>(work: () => Promise<Result>): Promise<Result> {
-    const result = this.#tail.then(work);
+    this.#onUse();
+    return this.exclusiveInBackground(work);
+  }
+
+  /** The same for what may wait as long as there is anything else to do. */
+  exclusiveInBackground<Result>(work: () => Promise<Result>): Promise<Result> {
+    if (this.#waiting === 0) this.#breathedAt = performance.now();
+    this.#waiting += 1;
+    const result = this.#tail.then(() => this.#breathed(work));
+    const done = () => {
+      this.#waiting -= 1;
+    };
     // The chain goes on after a failure; whoever asked gets the failure.
-    this.#tail = result.catch(() => undefined);
+    this.#tail = result.then(done, done);
     return result;
+  }
+
+  /** Calls back at each use that is not in the background. For `Drain` alone. */
+  onUse(listener: () => void): void {
+    this.#onUse = listener;
   }
 
   /** Waits until it is alone; the call that is returned ends that. For who is alone now and then in one longer work. */
@@ -364,6 +388,15 @@ export class Store {
 
   get #caches(): Caches {
     return { inodes: this.#inodes, names: this.#names, parents: this.#parents, dirty: this.#dirty };
+  }
+
+  /** The engine runs in microtasks: without this one operation after the other would run and nothing else of the machine. */
+  async #breathed<Result>(work: () => Promise<Result>): Promise<Result> {
+    if (performance.now() - this.#breathedAt > busyMs) {
+      await breathe();
+      this.#breathedAt = performance.now();
+    }
+    return work();
   }
 
   /** Writes what memory keeps back into the open group. For whoever runs exclusively. */

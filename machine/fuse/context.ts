@@ -119,7 +119,8 @@ export class MountContext {
   openReplyFlags({ zone, ino }: ViewNode): number {
     if (this.isOnlyInBase(zone, ino)) return openFlags.keepCache;
     const rules = zoneRules[zone];
-    if (rules.cached) return openFlags.keepCache;
+    // A close promises nothing (`fsync` does): it need not wait for an answer.
+    if (rules.cached) return openFlags.keepCache | openFlags.noFlush;
     if (!rules.onlyHermes) return 0;
     // SQLite's files in `state/` must be mappable; where the kernel cannot map direct I/O, they alone use its cache.
     return zone === 'private' && !this.kernel.mapsDirectIo ? 0 : openFlags.directIo;

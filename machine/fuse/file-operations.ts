@@ -83,7 +83,8 @@ export const write: Operation = async (context, request) => {
   const size = request.u32(16);
   const data = request.body.subarray(40, 40 + size);
   if (data.length !== size) throw new FileError('EINVAL', 'a write shorter than it says');
-  await context.files.data.write(node.ino, appends ? 'end' : request.u64(8), data);
+  const isOnlyWriter = zoneRules[node.zone].cached;
+  await context.files.data.write(node.ino, appends ? 'end' : request.u64(8), data, { isOnlyWriter });
   const { bytes, view } = replyFor(request.header.unique, 8);
   view.setUint32(replyHeaderBytes, size, true);
   return bytes;

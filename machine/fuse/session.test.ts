@@ -293,7 +293,7 @@ test('a file beyond its limit is EFBIG, an organization beyond its quota ENOSPC,
 });
 
 test('written data is committed after a while by itself', async () => {
-  const { kernel, workspace, local } = await serve({ limits: { commitAfterMs: 20 } });
+  const { kernel, workspace, local } = await serve({ limits: { commitAfterMs: 500 } });
   const { handle, node } = await create(kernel, workspace, 'file');
   await kernel.ask(opcodes.write, node, writeBody(handle, 0, Buffer.from('open for long')));
   const { ino } = (await local.files.find('/conversations/conv_a/work/file'))!;

@@ -23,6 +23,30 @@ export interface TouchBoundary {
   onFlush(listener: () => Promise<void>): () => void;
 }
 
+/**
+ * Requests of one mount that work on the store at once. The store answers in the order in which it was asked: so whoever
+ * else asks waits for these of each mount, and not for all that a copying program has sent.
+ */
+const maxWorking = 4;
+/** Those that are answered from memory nearly always, or that do not keep the store. */
+const quick = new Set<number>([
+  opcodes.lookup,
+  opcodes.getattr,
+  opcodes.access,
+  opcodes.statfs,
+  opcodes.opendir,
+  opcodes.releasedir,
+  opcodes.flush,
+  opcodes.fsync,
+  opcodes.fsyncdir,
+  opcodes.syncfs,
+  opcodes.init,
+  opcodes.destroy,
+  opcodes.forget,
+  opcodes.batchForget,
+  opcodes.interrupt,
+  opcodes.notifyReply,
+]);
 /** Requests that are being answered, and their bytes, before the stream is not read any further. */
 const maxRequests = 512;
 const maxRequestBytes = 8 * 1024 * 1024;
@@ -47,6 +71,8 @@ export class FuseSession {
   readonly #decoder = new FrameDecoder();
   #requests = 0;
   #requestBytes = 0;
+  #working = 0;
+  readonly #waiting: (() => void)[] = [];
   #paused = false;
   #closed = false;
   readonly #closing = Promise.withResolvers<void>();
@@ -120,6 +146,37 @@ export class FuseSession {
     }
   }
 
+  /** Begins now, or when fewer of this mount work. */
+  #inTurn(opcode: number, operate: () => Answer | Promise<Answer>): Answer | Promise<Answer> {
+    if (quick.has(opcode)) return operate();
+    if (this.#working < maxWorking) return this.#work(operate);
+    return new Promise((resolve, reject) => {
+      this.#waiting.push(() => {
+        try {
+          resolve(this.#work(operate));
+        } catch (error) {
+          reject(error);
+        }
+      });
+    });
+  }
+
+  #work(operate: () => Answer | Promise<Answer>): Answer | Promise<Answer> {
+    const done = () => {
+      this.#working -= 1;
+      this.#waiting.shift()?.();
+    };
+    this.#working += 1;
+    let answer: Answer | Promise<Answer> = null;
+    try {
+      answer = operate();
+    } finally {
+      if (answer instanceof Promise) answer.then(done, done);
+      else done();
+    }
+    return answer;
+  }
+
   #answer(request: Request): Answer | Promise<Answer> {
     const { opcode, unique } = request.header;
     try {
@@ -138,7 +195,7 @@ export class FuseSession {
       const account = this.#context.view.accountOf(node.zone);
       if (account !== null) this.#context.files.store.quotas.know(node.ino, account);
       const answer = () => {
-        const answered = operation(this.#context, request, node);
+        const answered = this.#inTurn(opcode, () => operation(this.#context, request, node));
         return opcode === opcodes.readlink ? this.#unlessLedAway(request, node, answered) : answered;
       };
       return wait ? this.#after(wait, answer) : answer();

@@ -66,7 +66,8 @@ export const initFlags = {
   directIoAllowMmap: 1 << 4,
 } as const;
 
-export const openFlags = { directIo: 1 << 0, keepCache: 1 << 1 } as const;
+/** `noFlush` (7.35): close(2) asks for nothing; dirty pages of mappings are written back all the same. */
+export const openFlags = { directIo: 1 << 0, keepCache: 1 << 1, noFlush: 1 << 5 } as const;
 export const notifyCodes = {
   invalidateInode: 2,
   incrementEpoch: 8,

@@ -6,6 +6,7 @@ import { createServer as createProbe } from 'node:net';
 import { CloudFiles } from '../machine/agentfs/cloud.ts';
 import { HranaDatabase } from '../machine/agentfs/hrana.ts';
 import type { Launch } from '../machine/launch.ts';
+import { createAudit } from './audit/agentfs-audit.ts';
 import { openAuthorities, randomToken } from './authorities.ts';
 import type { Configuration } from './config/configuration.ts';
 import { modelMissing } from './config/model.ts';
@@ -106,7 +107,8 @@ async function start(
   governance.lost.then(lost.resolve);
   authorities.lost.then(lost.resolve);
 
-  const files = new CloudFiles(new HranaDatabase(authorities.agentfs), configuration.fileLimits.largestFile);
+  const agentfs = new HranaDatabase(authorities.agentfs);
+  const files = new CloudFiles(agentfs, configuration.fileLimits.largestFile);
   const nameOf = (name: 'AGENTFS_URL' | 'SESSIONDB_URL', remote: unknown) =>
     remote === null ? 'The embedded authority' : `The database of ${name}`;
   const agentfsName = nameOf('AGENTFS_URL', configuration.agentfs);
@@ -193,6 +195,7 @@ async function start(
     governance,
     turns,
     transcript,
+    audit: createAudit({ database: agentfs, settleFiles: machine.settleFiles }),
     bus,
     logger: log.part('http'),
     version: programVersion,

@@ -38,6 +38,7 @@ export const problems = {
   'agent-failed': [502, 'The agent failed'],
   'agent-unavailable': [503, 'The agent could not be started'],
   'sessiondb-unavailable': [503, 'The transcript authority is unreachable'],
+  'agentfs-unavailable': [503, 'The file authority is unreachable'],
 } as const satisfies Record<string, readonly [number, string]>;
 
 export type ProblemName = keyof typeof problems;

@@ -6,6 +6,8 @@ import { type Role, roles } from '../domain.ts';
 
 const everyone: readonly Role[] = roles;
 const experts: readonly Role[] = ['expert', 'account_manager', 'superadmin'];
+/** Who answers for what the agent did: not the client itself. */
+const auditors: readonly Role[] = ['client_admin', ...experts];
 const managers: readonly Role[] = ['account_manager', 'superadmin'];
 const owners: readonly Role[] = ['superadmin'];
 
@@ -23,6 +25,9 @@ export const access = {
   'POST /v1/conversations/:conversation/cancel': everyone,
   'GET /v1/conversations/:conversation/transcript': everyone,
   'GET /v1/conversations/:conversation/events': everyone,
+  'GET /v1/conversations/:conversation/audit/tool-calls': auditors,
+  'GET /v1/conversations/:conversation/audit/timeline': auditors,
+  'GET /v1/conversations/:conversation/audit/diff': auditors,
   'GET /v1/events': everyone,
   'POST /v1/events/tickets': everyone,
   'GET /v1/specialists': everyone,
@@ -41,6 +46,7 @@ export type Route = keyof typeof access;
 const abilities = {
   'transcript.canonical': experts,
   'specialist.persona': experts,
+  'audit.private-names': owners,
 } as const satisfies Record<string, readonly Role[]>;
 
 export function may(role: Role, what: Route | keyof typeof abilities): boolean {

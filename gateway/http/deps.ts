@@ -1,4 +1,5 @@
 /** What the HTTP side is given. */
+import type { Audit } from '../audit/audit.ts';
 import type { Specialist } from '../domain.ts';
 import type { EventFeed } from '../events/bus.ts';
 import type { SubscriberLimits } from '../events/subscriber.ts';
@@ -19,6 +20,7 @@ export interface ServerDeps {
   readonly governance: Governance;
   readonly turns: Turns;
   readonly transcript: Transcript;
+  readonly audit: Audit;
   readonly bus: EventFeed;
   readonly logger: Pick<Log, 'info' | 'error'>;
   readonly version: string;

@@ -2,6 +2,7 @@
  * A whole gateway for tests: the real server on a free port and the real governance on the embedded Postgres, with a
  * turn engine that does what a test says and an in-memory transcript in place of Hermes and SessionDB.
  */
+import type { Audit } from '../audit/audit.ts';
 import type { ContentBlock, Message, PhaseTimings, Role, SessionUpdate, Specialist } from '../domain.ts';
 import { roles } from '../domain.ts';
 import { createEventBus, type EventFeed } from '../events/bus.ts';
@@ -140,6 +141,10 @@ export class MemoryTranscript implements Transcript {
   }
 }
 
+const nothingHappened = async () => ({ items: [], next: null, upToDate: true });
+/** Of an organization in which nothing was done. */
+const emptyAudit: Audit = { toolCalls: nothingHappened, timeline: nothingHappened, diff: nothingHappened };
+
 export interface TestGateway {
   readonly url: string;
   readonly port: number;
@@ -148,6 +153,7 @@ export interface TestGateway {
   readonly bus: EventFeed;
   readonly turns: ScriptedTurns;
   readonly transcript: MemoryTranscript;
+  readonly audit: Audit;
   readonly specialist: Specialist;
   /** A secret for each role. */
   readonly tokens: Readonly<Record<Role, string>>;
@@ -186,6 +192,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     governance,
     turns,
     transcript,
+    audit: emptyAudit,
     bus,
     logger: { info: record, error: record },
     version: '0.0.0-test',
@@ -209,6 +216,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     bus,
     turns,
     transcript,
+    audit: options.audit ?? emptyAudit,
     specialist,
     tokens,
     established,

@@ -76,6 +76,9 @@ export const tokenPath = pathIds(v.object({ token: tokenIdSchema }));
 
 const cursor = v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(1_024)));
 
+/** Holds a path. */
+const auditCursor = v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(8_192)));
+
 /** `limit` of a list, from 1 to `most`. */
 function pageLimit(most: number, usual: number) {
   return v.optional(
@@ -97,6 +100,24 @@ export const transcriptPage = query(
     view: v.optional(v.picklist(['client', 'canonical']), 'client'),
   }),
 );
+
+/** Rows of the ledger may have 24 KiB each. */
+export const toolCallsPage = query(
+  v.object({
+    cursor: auditCursor,
+    limit: pageLimit(200, 50),
+    since: v.optional(
+      v.pipe(
+        v.string(),
+        v.maxLength(40),
+        v.isoTimestamp('must be a time such as 2030-01-31T12:00:00Z'),
+        v.transform((text) => new Date(text)),
+        v.check((date) => !Number.isNaN(date.getTime()), 'must be a time such as 2030-01-31T12:00:00Z'),
+      ),
+    ),
+  }),
+);
+export const auditPage = query(v.object({ cursor: auditCursor, limit: pageLimit(200, 50) }));
 
 /** A sequence number that a client has seen. */
 export const seqText = v.pipe(

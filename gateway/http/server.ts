@@ -4,6 +4,7 @@ import { defaultSubscriberLimits } from '../events/subscriber.ts';
 import { Problem } from '../problem.ts';
 import { access, type Match, matchRoute } from './access.ts';
 import { type Call, createApp, type HttpContext, type SocketData } from './app.ts';
+import { addAudit } from './audit.ts';
 import { authorize } from './auth.ts';
 import { createConnections } from './connections.ts';
 import { addConversations } from './conversations.ts';
@@ -123,6 +124,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   addConversations(app, context);
   addMessages(app, context);
   addTranscript(app, context);
+  addAudit(app, context);
   addEventStream(app, context);
   addEventSocket(app, context);
   addSpecialists(app, context);

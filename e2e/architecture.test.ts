@@ -116,6 +116,33 @@ test('hermes-run knows not one ACP word (ADR-046 §1)', () => {
   expect(spoken.map(({ path }) => path)).toEqual([]);
 });
 
+/** Where a second ledger would be: columns and tables of the governance database, and what reads Hermes' updates. */
+const toolWord = /tool[_.]?(call|use|run|execution)|executed|ledger|audit/i;
+
+/** Files of the gateway that know an ACP tool call, and what for. */
+const knowsToolCalls: Readonly<Record<string, string>> = {
+  'gateway/acp/agent-profile.ts': 'which update is the first that the model caused, for the phase timings',
+  'gateway/events/frames.ts': 'what of an update a client may see, as it passes by',
+};
+
+test('there is one ledger: AgentFS, written by the machine (ADR-046 §6)', () => {
+  const migrations = production.filter(({ path }) => path.startsWith('gateway/governance/migrations/'));
+  expect(migrations.some(({ path }) => path.endsWith('.sql'))).toBe(true);
+  const governance = production.filter(({ path }) => path.startsWith('gateway/governance/'));
+  const speaking = governance.filter(({ text }) => toolWord.test(withoutComments(text.replaceAll(/--[^\n]*/g, ''))));
+  expect(speaking.map(({ path }) => path)).toEqual([]);
+  // Nobody writes rows but the ledger, and it stands in the machine.
+  const writers = production.filter(({ text }) =>
+    /(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM)\s+tool_calls\b/i.test(withoutComments(text)),
+  );
+  expect(writers.map(({ path }) => path)).toEqual(['machine/agentfs/ledger.ts']);
+  const recorders = production.filter(({ text }) => /\.record\(\{/.test(withoutComments(text)));
+  expect(recorders.filter(({ path }) => !path.startsWith('machine/')).map(({ path }) => path)).toEqual([]);
+  // Updates that tell of tool calls pass by: no file that reads them writes anywhere.
+  const readers = production.filter(({ text }) => /'tool_call(_update)?'/.test(withoutComments(text)));
+  expect(readers.map(({ path }) => path)).toEqual(Object.keys(knowsToolCalls));
+});
+
 test('the top level holds the six folders, the entry points and configuration only', () => {
   const known = [
     ...folders,

@@ -180,6 +180,7 @@ class Executions:
             other.close()
         self._running, self._forked = {}, {}
         self._hearing = threading.RLock()  # Another thread of the parent may have held it.
+        self._keep_open(parent.fileno())
 
         def tell(event, own):
             try:
@@ -188,3 +189,17 @@ class Executions:
                 pass  # The parent is gone, or hears nothing: so does the machine.
 
         self._tell = tell
+
+    @staticmethod
+    def _keep_open(kept):
+        """Whoever forks closes all that its program must not have: this is closed when the program is executed."""
+        closerange = os.closerange
+
+        def close(low, high, /):
+            if low <= kept < high:
+                closerange(low, kept)
+                low = kept + 1
+            closerange(low, high)
+
+        for module in (os, sys.modules["posix"]):
+            module.closerange = close

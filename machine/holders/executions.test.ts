@@ -15,7 +15,7 @@ beforeEach(() => {
       lost += count;
     },
   };
-  executions = new Executions(ledger, 'conv_a');
+  executions = new Executions(ledger, 'conv_a', ['/usr/bin/git']);
 });
 
 const started = (i: number) => ({ i, a: ['bash', '-c', 'exit 3'], f: '/bin/bash', d: '/workspace', t: 1_000 });
@@ -59,4 +59,18 @@ test('what could not be told is counted, and an end without its start is no row'
   executions.heard(Array.from({ length: 4_100 }, (_, at) => started(at + 1)));
   expect(lost).toBe(3 + 4);
   expect(recorded).toEqual([]);
+});
+
+test('git has a row by itself; passwords in addresses are in no row', () => {
+  executions.heard([
+    { ...started(1), f: '/usr/bin/git', a: ['git', 'status'] },
+    { i: 1, c: 0, t: 2_000 },
+  ]);
+  executions.heard([
+    { ...started(2), a: ['bash', '-c', 'curl https://me:secret@host/x; git clone ssh://me@host/y'] },
+    { i: 2, c: 0, t: 2_000 },
+  ]);
+  expect(recorded.map(({ parameters }) => parameters.argv)).toEqual([
+    ['bash', '-c', 'curl https://***@host/x; git clone ssh://***@host/y'],
+  ]);
 });

@@ -5,6 +5,7 @@
 import { constants } from 'node:os';
 import type { Ledger } from '../agentfs/ledger.ts';
 import type { ExecutionEvent } from '../sessiondb/frames.ts';
+import { withoutUrlUser } from '../shell/ledger-row.ts';
 
 type Started = Extract<ExecutionEvent, { a: unknown }>;
 type Ended = Extract<ExecutionEvent, { c: unknown } | { s: unknown }>;
@@ -22,11 +23,18 @@ const signalNames = new Map(
 export class Executions {
   readonly #ledger: Pick<Ledger, 'record' | 'lost'>;
   readonly #conversation: string;
+  readonly #recordedElsewhere: ReadonlySet<string>;
   readonly #running = new Map<number, Started>();
 
-  constructor(ledger: Pick<Ledger, 'record' | 'lost'>, conversation: string) {
+  /** `recordedElsewhere`: programs that have a row by themselves, such as git. */
+  constructor(
+    ledger: Pick<Ledger, 'record' | 'lost'>,
+    conversation: string,
+    recordedElsewhere: readonly string[] = [],
+  ) {
     this.#ledger = ledger;
     this.#conversation = conversation;
+    this.#recordedElsewhere = new Set(recordedElsewhere);
   }
 
   heard(events: readonly ExecutionEvent[]): void {
@@ -47,6 +55,7 @@ export class Executions {
   }
 
   #begin(started: Started): void {
+    if (this.#recordedElsewhere.has(started.f)) return;
     if (this.#running.size >= maxRunning) this.#ledger.lost(this.#conversation, 1);
     else this.#running.set(started.i, started);
   }
@@ -70,7 +79,7 @@ export class Executions {
     return this.#ledger.record({
       name: 'shell',
       conversation: this.#conversation,
-      parameters: { argv, program, cwd },
+      parameters: { argv: argv.map(withoutUrlUser), program, cwd },
       result,
       error,
       startedAt: started.t,

@@ -9,7 +9,7 @@ import type { Launch } from '../launch.ts';
 import { type Bind, formatManifest, type HolderManifest } from './manifest.ts';
 
 /** Where programs look for git, in the order of the PATH. */
-const gitPlaces = ['/usr/local/bin/git', '/usr/bin/git'];
+export const gitPlaces = ['/usr/local/bin/git', '/usr/bin/git'];
 
 function nativeGit(): string | null {
   return gitPlaces.find((place) => existsSync(place)) ?? null;

@@ -18,7 +18,7 @@ import { HolderChild } from './child.ts';
 import { Executions } from './executions.ts';
 import type { HolderSocket, HolderStream } from './holder-socket.ts';
 import type { Holder, Start, StartHolder } from './holders.ts';
-import type { HolderInputs, HolderOwn } from './inputs.ts';
+import { gitPlaces, type HolderInputs, type HolderOwn } from './inputs.ts';
 import type { HostUids } from './uids.ts';
 
 export interface StartDependencies {
@@ -97,7 +97,7 @@ class StartingHolder {
     this.#conversation = conversation;
     this.#session = session;
     this.#generation = generation;
-    this.#executions = new Executions(dependencies.ledger, conversation);
+    this.#executions = new Executions(dependencies.ledger, conversation, gitPlaces);
   }
 
   async run(): Promise<Holder> {

@@ -26,8 +26,12 @@ function errorOf(end: EndedCall['end']): string | null {
 
 /** The user part of a URL, and headers and values that carry a secret by their name. */
 export function withoutCredentials(word: string): string {
-  return word
-    .replace(/\b([a-z][a-z0-9+.-]*:\/\/)[^/?#\s@]*@/gi, '$1***@')
+  return withoutUrlUser(word)
     .replace(/^((?:[^=]*\.)?(?:extraheader|password|cookie|proxyauth\w*)\s*=).*/is, '$1***')
     .replace(/\b(authorization\s*:\s*(?:\w+\s+)?)\S.*/gis, '$1***');
+}
+
+/** A text whose URLs have lost their user part, password included. */
+export function withoutUrlUser(text: string): string {
+  return text.replace(/\b([a-z][a-z0-9+.-]*:\/\/)[^/?#\s@]*@/gi, '$1***@');
 }

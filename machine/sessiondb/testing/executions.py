@@ -50,6 +50,7 @@ for thread in threads:
     thread.join()
 pid, terminal = os.forkpty()
 if pid == 0:
+    os.closerange(3, 1024)  # As ptyprocess does.
     os.execv("/bin/sh", ["sh", "-c", "exit 4"])
 while os.waitpid(pid, 0)[0] != pid:
     pass

@@ -2,6 +2,7 @@
 import { fatal, leave } from './endings.ts';
 import type { GitCall } from './git-call.ts';
 import type { GlobalConfigFile } from './globals.ts';
+import type { GuardOptions } from './guarded-fetch.ts';
 import type { Pace } from './pace.ts';
 import type { ConfigEntry } from './repository/config.ts';
 import { type Moment, parseDate, present } from './repository/dates.ts';
@@ -26,6 +27,8 @@ export interface CommandContext {
   readonly globalFile: GlobalConfigFile | null;
   /** The conversation's variables, for remotes. */
   credentials(): Promise<Readonly<Record<string, string>>>;
+  /** What requests to other hosts may do. */
+  readonly network: GuardOptions;
 }
 
 /** A command: its words without the name; answers with the exit code. */

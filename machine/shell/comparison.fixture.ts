@@ -74,6 +74,7 @@ export interface Compared {
 }
 
 const start = 1_700_000_000;
+const remote = 'http://remote';
 /** Where there is none, what compares with it is skipped. */
 export const hasGit = Bun.which('git') !== null;
 
@@ -84,6 +85,8 @@ export class TwoWorlds {
   readonly #local: LocalFiles;
   readonly engine: HypershGit;
   #step = 0;
+  /** Where `http://remote` is. */
+  remote = remote;
   #globalConfig: Uint8Array | null = null;
 
   private constructor(root: string, view: HolderView, local: LocalFiles, variables: Readonly<Record<string, string>>) {
@@ -171,28 +174,27 @@ export class TwoWorlds {
 
   async native(argv: readonly string[], cwd: string, options: StepOptions = {}): Promise<Answer> {
     const home = join(this.root, 'home');
-    const child = Bun.spawn(
-      [requireProgram('git'), ...argv.map((word) => word.replaceAll('/workspace/', `${this.root}/workspace/`))],
-      {
-        cwd,
-        env: { PATH: process.env.PATH ?? '', ...this.environment(home, options.environment) },
-        stdin: options.stdin === undefined ? 'ignore' : Buffer.from(options.stdin),
-        stdout: 'pipe',
-        stderr: 'pipe',
-      },
-    );
+    const words = argv.map((word) => word.replaceAll('/workspace/', `${this.root}/workspace/`));
+    const child = Bun.spawn([requireProgram('git'), ...words.map((word) => word.replaceAll(remote, this.remote))], {
+      cwd,
+      env: { PATH: process.env.PATH ?? '', ...this.environment(home, options.environment) },
+      stdin: options.stdin === undefined ? 'ignore' : Buffer.from(options.stdin),
+      stdout: 'pipe',
+      stderr: 'pipe',
+    });
     const [stdout, stderr] = await Promise.all([
       new Response(child.stdout).bytes().then((bytes) => Buffer.from(bytes).toString('latin1')),
       new Response(child.stderr).bytes().then((bytes) => Buffer.from(bytes).toString('latin1')),
     ]);
     const exitCode = await child.exited;
-    return { exitCode, stdout: stdout.replaceAll(this.root, ''), stderr: plain(stderr.replaceAll(this.root, '')) };
+    const shown = (text: string) => text.replaceAll(this.root, '').replaceAll(this.remote, remote);
+    return { exitCode, stdout: shown(stdout), stderr: plain(shown(stderr)) };
   }
 
   async run(argv: readonly string[], cwd: string, options: StepOptions = {}): Promise<[GitOutcome, Answer]> {
     const [out, err]: [Uint8Array[], Uint8Array[]] = [[], []];
     const outcome = await this.engine.run({
-      argv,
+      argv: argv.map((word) => word.replaceAll(remote, this.remote)),
       cwd,
       environment: this.environment('/tmp/home', options.environment),
       stdin: async () => Buffer.from(options.stdin ?? ''),
@@ -206,7 +208,7 @@ export class TwoWorlds {
         },
       },
     });
-    const text = (parts: Uint8Array[]) => Buffer.concat(parts).toString('latin1');
+    const text = (parts: Uint8Array[]) => Buffer.concat(parts).toString('latin1').replaceAll(this.remote, remote);
     const exitCode = outcome.kind === 'done' ? outcome.exitCode : -1;
     return [outcome, { exitCode, stdout: text(out), stderr: plain(text(err)) }];
   }

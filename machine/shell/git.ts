@@ -8,6 +8,7 @@ import { type CommandContext, Output } from './command.ts';
 import { fatal, GitFailure, LeaveToNative, leave } from './endings.ts';
 import type { GitCall, GitOutcome, HypershGitOptions } from './git-call.ts';
 import { globalConfigFile, parseGlobals, readGlobalConfig } from './globals.ts';
+import type { GuardOptions } from './guarded-fetch.ts';
 import { Pace } from './pace.ts';
 import { Config } from './repository/config.ts';
 import { discover } from './repository/discover.ts';
@@ -101,8 +102,14 @@ export class HypershGit {
       globalConfig,
       globalFile,
       credentials: () => this.#options.credentials(),
+      network: this.#network(),
     };
     return command(context, globals.argv);
+  }
+
+  #network(): GuardOptions {
+    const { allowLoopback = false, forbidden = [], certificates } = this.#options;
+    return { allowLoopback, forbidden, ...(certificates === undefined ? {} : { certificates }) };
   }
 
   #cacheFor(identity: string): RepositoryCache {

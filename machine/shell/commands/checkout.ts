@@ -241,8 +241,14 @@ async function switchToNew(
     isQuiet,
   });
   await pointHead(context, repository, head, { ref }, binaryOf(name), commit);
-  if (!isQuiet) {
-    context.output.say(isThere ? `Switched to and reset branch '${name}'\n` : `Switched to a new branch '${name}'\n`);
+  if (!isQuiet && head.ref === ref && !isThere) context.output.say(`Already on '${name}'\n`);
+  else if (!isQuiet) {
+    const said = isThere
+      ? 'Switched to and reset branch'
+      : head.ref === ref
+        ? 'Already on'
+        : 'Switched to a new branch';
+    context.output.say(`${said} '${name}'\n`);
     if (isThere && isForced) context.output.out(await trackingText(repository, binaryOf(name), true));
   }
   return 0;

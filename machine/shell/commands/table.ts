@@ -1,6 +1,7 @@
 /** The commands that the engine does by itself. */
 import type { Command } from '../command.ts';
 import { justGitCommands } from '../just-git/table.ts';
+import { clone, fetchCommand, lsRemote, pull, push } from '../just-git/transfer.ts';
 import { add } from './add.ts';
 import { branch } from './branch.ts';
 import { checkout, switchBranch } from './checkout.ts';
@@ -40,19 +41,24 @@ export const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   ['check-ref-format', checkRefFormat],
   ['checkout', checkout],
   ['clean', clean],
+  ['clone', clone],
   ['commit', commit],
   ['commit-tree', commitTree],
   ['config', config],
   ['diff', diff],
+  ['fetch', fetchCommand],
   ['for-each-ref', forEachRef],
   ['gc', gc],
   ['hash-object', hashObject],
   ['init', init],
   ['log', log],
   ['ls-files', lsFiles],
+  ['ls-remote', lsRemote],
   ['ls-tree', lsTree],
   ['merge-base', mergeBase],
   ['mv', mv],
+  ['pull', pull],
+  ['push', push],
   ['reflog', reflog],
   ['remote', remote],
   ['reset', reset],

@@ -142,10 +142,10 @@ describe('with no native git', () => {
     'what is not done here says so, and leaves the rest alone',
     async () => {
       const output = await terminal(
-        'cd /workspace/repo; git bisect start 2>&1; echo $?; cd /tmp; git status 2>&1; echo $?',
+        'cd /workspace/repo; git daemon --export-all 2>&1; echo $?; cd /tmp; git status 2>&1; echo $?',
       );
       expect(output).toMatch(
-        /^git: 'bisect' is not available here \(.+\)\n1\ngit: 'status' is not available here \(.+\)\n1$/,
+        /^git: 'daemon --export-all' is not available here \(.+\)\n1\ngit: 'status' is not available here \(.+\)\n1$/,
       );
     },
     limitMs,
@@ -170,12 +170,14 @@ describe('with a native git, after a cold start', () => {
   );
 
   test.skipIf(!hasNative)(
-    'a repository of the holder alone is the native git’s',
+    'a repository, or a message, of the holder alone is the native git’s',
     async () => {
       const output = await terminal(
-        `cd /tmp && git init -q own && cd own && git -c user.name=A -c user.email=a@b commit -q --allow-empty -m own && git log --format=%s`,
+        `cd /tmp && git init -q own && cd own && git -c user.name=A -c user.email=a@b commit -q --allow-empty -m own && git log --format=%s; ` +
+          `git config --global user.name A && git config --global user.email a@b; echo 'from a file' > /tmp/message; ` +
+          `cd /workspace/repo && git commit -q --allow-empty -F /tmp/message && git log --format=%s -1; GIT_DIR=/tmp/own/.git git log --format=%s`,
       );
-      expect(output).toBe('own');
+      expect(output).toBe('own\nfrom a file\nown');
     },
     limitMs,
   );
@@ -187,7 +189,7 @@ describe('with a native git, after a cold start', () => {
       await gateway.stop();
       const engines = (words: string) => [...new Set(ledger(words).map(({ result }) => result.engine))];
       expect(engines('commit -q -m first')).toEqual(['just-git']);
-      expect(engines('bisect start')).toEqual(['none']);
+      expect(engines('daemon --export-all')).toEqual(['none']);
       expect(engines('fsck --strict')).toEqual(['native']);
       expect(ledger('commit -q -m first')[0]).toMatchObject({
         parameters: {

@@ -6,7 +6,14 @@ export interface PlacedCall {
   readonly cwd: string;
 }
 
+/** A call that is about files that only the holder has, and why. */
+export interface OutsideCall {
+  readonly outside: string;
+}
+
 const places = ['/workspace', '/artifacts'];
+/** Variables that name a file or directory of the repository. */
+const variables = ['GIT_DIR', 'GIT_WORK_TREE', 'GIT_COMMON_DIR', 'GIT_INDEX_FILE', 'GIT_OBJECT_DIRECTORY'];
 
 /** Whether an absolute path, taken by its words alone, lies in the conversation's files. */
 export function isInView(path: string): boolean {
@@ -14,18 +21,37 @@ export function isInView(path: string): boolean {
   return places.some((place) => clean === place || clean.startsWith(`${place}/`));
 }
 
-/**
- * The call as HyperSH Git can take it, also from elsewhere in the holder when it names its directory or needs none; null
- * when it is about files that only the holder has.
- */
-export function placeCall(argv: readonly string[], cwd: string): PlacedCall | null {
-  if (isInView(cwd)) return { argv, cwd };
-  const [first, second] = argv;
-  if (first === '-C' && second !== undefined) {
-    const path = second.startsWith('/') ? second : `${cwd}/${second}`;
-    return isInView(path) ? { argv: argv.slice(2), cwd: normalized(path) } : null;
+/** The call as HyperSH Git can take it: also from elsewhere in the holder, when it names its directory or needs none. */
+export function placeCall(
+  argv: readonly string[],
+  cwd: string,
+  environment: Readonly<Record<string, string>>,
+): PlacedCall | OutsideCall {
+  for (const name of variables) {
+    const path = environment[name];
+    if (path && !isInView(joined(cwd, path))) return { outside: path };
   }
-  return needsNoDirectory(argv) ? { argv, cwd: places[0]! } : null;
+  let at = 0;
+  let place = cwd;
+  for (; argv[at] === '-C' && argv[at + 1] !== undefined; at += 2) place = joined(place, argv[at + 1]!);
+  if (isInView(place)) return isInView(cwd) ? { argv, cwd } : { argv: argv.slice(at), cwd: normalized(place) };
+  const rest = argv.slice(at);
+  return needsNoDirectory(rest) ? { argv: rest, cwd: places[0]! } : { outside: place };
+}
+
+/**
+ * The first word that looks like the path of a file that only the holder has: a native git can read it. What only looks
+ * so, such as a pattern, is the native git's as well.
+ */
+export function outsidePath(argv: readonly string[], cwd: string): string | null {
+  const paths = argv.map((word) => (word.startsWith('-') ? word.slice(word.indexOf('=') + 1) : word));
+  return paths.find((path) => leadsOut(path, cwd)) ?? null;
+}
+
+function leadsOut(path: string, cwd: string): boolean {
+  if (/\s/.test(path)) return false;
+  if (path.startsWith('/')) return !isInView(path);
+  return /^\.\.(\/|$)|\/\.\.(\/|$)/.test(path) && !isInView(joined(cwd, path));
 }
 
 function needsNoDirectory(argv: readonly string[]): boolean {
@@ -36,6 +62,10 @@ function needsNoDirectory(argv: readonly string[]): boolean {
   // Everything that is read or written has an absolute name.
   if (command === 'clone' || command === 'init') return isInView(rest.at(-1) ?? '');
   return command === 'ls-remote' && /^https?:/.test(rest.at(-1) ?? '');
+}
+
+function joined(cwd: string, path: string): string {
+  return path.startsWith('/') ? path : `${cwd}/${path}`;
 }
 
 function normalized(path: string): string {

@@ -1,6 +1,6 @@
 /** One connection of a holder's `git`: one call, from its words to its exit code. */
 import type { GitCall, GitOutcome } from './git-call.ts';
-import { type PlacedCall, placeCall } from './place.ts';
+import { outsidePath, type PlacedCall, placeCall } from './place.ts';
 import {
   type ClientCall,
   type ClientFrame,
@@ -199,10 +199,10 @@ export class RunningCall {
 
   async #outcome(call: ClientCall): Promise<GitOutcome> {
     const { engine, kernel, log } = this.#context;
-    const place = placeCall(call.argv, call.cwd);
-    if (!place) {
-      return { kind: 'native', reason: `${call.cwd} is neither in /workspace nor in /artifacts` };
-    }
+    const place = placeCall(call.argv, call.cwd, call.environment);
+    if ('outside' in place) return { kind: 'native', reason: notInView(place.outside) };
+    const path = call.hasNative ? outsidePath(place.argv, place.cwd) : null;
+    if (path !== null) return { kind: 'native', reason: notInView(path) };
     await kernel.flush();
     if (this.#abort.signal.aborted) return { kind: 'done', exitCode: fatalCode };
     const changesKnown = kernel.noteChanges();
@@ -389,6 +389,10 @@ class Input {
     this.#room.giveBack(this.#size);
     this.#size = 0;
   }
+}
+
+function notInView(path: string): string {
+  return `${path} is neither in /workspace nor in /artifacts`;
 }
 
 function message(line: string): MachineFrame {

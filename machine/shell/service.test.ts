@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import type { LedgerCall } from '../agentfs/ledger.ts';
 import type { GitCall, GitOutcome } from './git-call.ts';
 import { ledgerRow, withoutCredentials } from './ledger-row.ts';
-import { isInView, placeCall } from './place.ts';
+import { isInView, outsidePath, placeCall } from './place.ts';
 import { encode, limits } from './protocol.ts';
 import { GitService, type ServiceLimits } from './service.ts';
 
@@ -565,23 +565,43 @@ describe('places', () => {
     ['workspace', false],
   ])('%s', (path, expected) => expect(isInView(path)).toBe(expected));
 
+  const at = (argv: string[], cwd: string) => ({ argv, cwd });
   test.each<[string[], string, unknown]>([
-    [['status'], '/tmp', null],
-    [['-C', '/workspace/r', 'status'], '/tmp', { argv: ['status'], cwd: '/workspace/r' }],
-    [['-C', '../workspace/r', 'status'], '/tmp', { argv: ['status'], cwd: '/workspace/r' }],
-    [['-C', '/tmp/r', 'status'], '/', null],
-    [['-C'], '/tmp', null],
-    [['--version'], '/tmp', { argv: ['--version'], cwd: '/workspace' }],
-    [['config', '--global', 'a.b', 'c'], '/tmp', { argv: ['config', '--global', 'a.b', 'c'], cwd: '/workspace' }],
-    [['config', 'a.b', 'c'], '/tmp', null],
-    [
-      ['clone', 'https://h/r', '/workspace/r'],
-      '/tmp',
-      { argv: ['clone', 'https://h/r', '/workspace/r'], cwd: '/workspace' },
-    ],
-    [['clone', 'https://h/r'], '/tmp', null],
-    [['-C', 'r', 'status'], '/workspace', { argv: ['-C', 'r', 'status'], cwd: '/workspace' }],
-  ])('%j in %s', (argv, cwd, expected) => expect(placeCall(argv, cwd)).toEqual(expected as never));
+    [['status'], '/tmp', { outside: '/tmp' }],
+    [['-C', '/workspace/r', 'status'], '/tmp', at(['status'], '/workspace/r')],
+    [['-C', '..', '-C', 'workspace/r', 'status'], '/tmp', at(['status'], '/workspace/r')],
+    [['-C', '/tmp/r', 'status'], '/workspace', { outside: '/tmp/r' }],
+    [['-C'], '/tmp', { outside: '/tmp' }],
+    [['--version'], '/tmp', at(['--version'], '/workspace')],
+    [['config', '--global', 'a.b', 'c'], '/tmp', at(['config', '--global', 'a.b', 'c'], '/workspace')],
+    [['config', 'a.b', 'c'], '/tmp', { outside: '/tmp' }],
+    [['clone', 'https://h/r', '/workspace/r'], '/tmp', at(['clone', 'https://h/r', '/workspace/r'], '/workspace')],
+    [['clone', 'https://h/r'], '/tmp', { outside: '/tmp' }],
+    [['-C', 'r', 'status'], '/workspace', at(['-C', 'r', 'status'], '/workspace')],
+  ])('%j in %s', (argv, cwd, expected) => expect(placeCall(argv, cwd, {})).toEqual(expected as never));
+
+  test('a repository that variables name', () => {
+    expect(placeCall(['status'], '/workspace', { GIT_DIR: '/tmp/x/.git' })).toEqual({ outside: '/tmp/x/.git' });
+    expect(placeCall(['status'], '/workspace/r', { GIT_INDEX_FILE: '../../tmp/i' })).toEqual({
+      outside: '../../tmp/i',
+    });
+    const inside = { GIT_DIR: '.git', GIT_WORK_TREE: '/workspace/r' };
+    expect(placeCall(['status'], '/workspace/r', inside)).toEqual(at(['status'], '/workspace/r'));
+  });
+
+  test.each<[string[], string | null]>([
+    [['commit', '-F', '/tmp/message'], '/tmp/message'],
+    [['commit', '--file=/tmp/message'], '/tmp/message'],
+    [['apply', '../../tmp/p.patch'], '../../tmp/p.patch'],
+    [['--git-dir=/tmp/x/.git', 'log'], '/tmp/x/.git'],
+    [['clone', '/workspace/a', '/tmp/b'], '/tmp/b'],
+    [['commit', '-m', '/tmp is full'], null],
+    [['diff', 'HEAD..main', '--', '../a'], null],
+    [['add', '/workspace/r/a', '.', ':/x'], null],
+    [['clone', 'https://host/tmp'], null],
+  ])('the path of the holder alone in %j', (argv, expected) => {
+    expect(outsidePath(argv, '/workspace/r')).toBe(expected as never);
+  });
 });
 
 describe('the ledger', () => {

@@ -197,14 +197,19 @@ describe('its input', () => {
 });
 
 describe('signals', () => {
+  /** Runs git in the background, until the machine has the call. */
+  const running = 'git x > /tmp/out & until [ -s /tmp/out ]; do sleep 0.02; done';
+  const started = (call: ScriptedCall) => call.print('started');
+
   test.each([
     ['INT', 130, 2],
     ['TERM', 143, 15],
     ['HUP', 129, 1],
   ])('SIG%s aborts the call and ends it', async (name, code, number) => {
     const heard: unknown[] = [];
-    const script = `set -m; git x & sleep 0.2; kill -${name} $!; wait $!; echo $?`;
+    const script = `set -m; ${running}; kill -${name} $!; wait $!; echo $?`;
     const { child } = await hold(script, async (call) => {
+      await started(call);
       heard.push(await call.next());
       await call.exit(0);
     });
@@ -213,14 +218,18 @@ describe('signals', () => {
   });
 
   test('a machine that does not end the call is not waited for long; a second signal not at all', async () => {
-    const script = `set -m; git x & sleep 0.2; kill -INT $!; sleep 0.2; kill -INT $!; wait $!; echo $?`;
-    const { child } = await hold(script, () => new Promise(() => {}));
+    const script = `set -m; ${running}; kill -INT $!; sleep 0.2; kill -INT $!; wait $!; echo $?`;
+    const { child } = await hold(script, async (call) => {
+      await started(call);
+      await new Promise(() => {});
+    });
     expect(await child.rest()).toBe('130\n');
   });
 
   test('one that the caller had made it ignore stays ignored', async () => {
-    const script = `trap '' INT; git x & sleep 0.2; kill -INT $!; sleep 0.2; echo sent > /tmp/sent; wait $!; echo $?`;
+    const script = `trap '' INT; ${running}; kill -INT $!; wait $!; echo $?`;
     const { child } = await hold(script, async (call) => {
+      await started(call);
       await Bun.sleep(1000);
       expect(call.unread).toEqual([]);
       await call.exit(4);

@@ -3,9 +3,10 @@
  * be opened by everybody.
  */
 import { describe, expect, test } from 'bun:test';
-import { chmodSync, copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { GitServiceStub } from './git-service.fixture.ts';
 import { holderTests, scriptManifest, spawnPlain, statusField, token } from './holder.fixture.ts';
 
 const { binary, machine, spawn } = holderTests();
@@ -47,6 +48,30 @@ describe.skipIf(process.getuid?.() !== 0)('as an ordinary user', () => {
     expect(await child.line()).toBe('CapEff:\t0000000000000000');
     expect(statusField(await stub.pid.promise, 'Uid')).toStartWith(`${uid}\t`);
     expect(stub.files.get('/workspace/w')).toBe('w\n');
+    rmSync(place, { recursive: true });
+  });
+
+  test('its git reaches the machine, by the path of the host’s too', async () => {
+    const { place, confined } = publicPlace();
+    const stub = await machine();
+    const service = await GitServiceStub.listen();
+    for (const socket of [stub.socket, service.path]) chmodSync(dirname(socket), 0o755);
+    chmodSync(stub.socket, 0o777);
+    service.answer = async (call) => {
+      await call.print(`${call.call.argv}\n`);
+      await call.exit(0);
+    };
+    const hasGit = existsSync('/usr/bin/git');
+    const script = `git a; ${hasGit ? '/usr/bin/git b; /opt/edge/native-git --version | cut -c1-11' : ''}`;
+    const extra = [
+      `git-socket ${service.path}`,
+      ...(hasGit ? ['native-git /usr/bin/git'] : []),
+      'git-place /usr/bin/git',
+    ];
+    const manifest = scriptManifest({ socket: stub.socket, token, script, extra });
+    const child = spawn({ manifest }, asUser(place, confined, 'holder'));
+    expect(await child.rest()).toBe(hasGit ? 'a\nb\ngit version\n' : 'a\n');
+    service.close();
     rmSync(place, { recursive: true });
   });
 

@@ -4,6 +4,7 @@ import { deflateSync, inflateSync } from 'node:zlib';
 import { BoundedCache } from '../../agentfs/bounded-cache.ts';
 import { fatal, leave } from '../endings.ts';
 import type { Tree } from '../tree/tree.ts';
+import { PackWriter } from './pack-writer.ts';
 import { Packs } from './packs.ts';
 
 export type ObjectKind = 'commit' | 'tree' | 'blob' | 'tag';
@@ -20,6 +21,10 @@ export const emptyTree = '4b825dc642cb6eb9a060e54bf8d69288fbee4904';
 /** One object, inflated. */
 const largestObject = 128 * 1024 ** 2;
 const largestRemembered = 1024 ** 2;
+/** So many new objects of one call become a pack; fewer become files of their own, as git makes them. */
+const packFrom = 100;
+/** Bytes of objects that one call may make. */
+const largestPack = 1024 ** 3;
 export const isHash = (text: string): boolean => /^[0-9a-f]{40}$/.test(text);
 
 export function newObjectCache(bytes: number): ObjectCache {
@@ -31,7 +36,12 @@ export class Objects {
   readonly #directory: string;
   readonly #cache: ObjectCache;
   readonly #packs: Packs;
-  readonly #made = new Map<string, GitObject>();
+  /** Written during this call; contents go when they are in a pack. */
+  readonly #made = new Map<string, GitObject | null>();
+  /** Of these, what is not yet meant for a file of its own. */
+  #pending: string[] = [];
+  #pack: PackWriter | null = null;
+  #packedBytes = 0;
   readonly #fans = new Set<string>();
 
   constructor(tree: Tree, gitDirectory: string, cache: ObjectCache, packs?: Packs) {
@@ -39,12 +49,14 @@ export class Objects {
     this.#directory = `${gitDirectory}/objects`;
     this.#cache = cache;
     this.#packs = packs ?? new Packs(tree, this.#directory);
+    tree.beforeFlush(() => this.store());
   }
 
   /** The object, or null where the repository has none of this name. */
   async find(hash: string): Promise<GitObject | null> {
     const known = this.#made.get(hash) ?? this.#cache.get(hash);
     if (known) return known;
+    if (this.#pack && this.#made.has(hash)) await this.store();
     if (hash === emptyTree) return { kind: 'tree', bytes: new Uint8Array(0) };
     const object = (await this.#packs.find(hash, (base) => this.read(base))) ?? (await this.#loose(hash));
     if (object && object.bytes.length <= largestRemembered) this.#cache.set(hash, object);
@@ -85,7 +97,49 @@ export class Objects {
     const hash = hashOf(kind, bytes);
     if (await this.has(hash)) return hash;
     const object = { kind, bytes };
+    if (bytes.length <= largestRemembered) this.#cache.set(hash, object);
+    if (this.#pack) {
+      this.#made.set(hash, null);
+      this.#addToPack(hash, object);
+      return hash;
+    }
     this.#made.set(hash, object);
+    this.#pending.push(hash);
+    if (this.#pending.length >= packFrom) this.#startPack();
+    return hash;
+  }
+
+  /** Hands everything that was written to the tree: before an index or a reference that speaks of it. */
+  async store(): Promise<void> {
+    const pending = this.#pending;
+    this.#pending = [];
+    for (const hash of pending) await this.#storeLoose(hash, this.#made.get(hash)!);
+    if (!this.#pack) return;
+    const { name, pack, index } = this.#pack.finish();
+    this.#pack = null;
+    const directory = `${this.#directory}/pack`;
+    await this.#tree.makeDirectory(directory);
+    await this.#tree.write(`${directory}/${name}.pack`, pack, 0o444);
+    await this.#tree.write(`${directory}/${name}.idx`, index, 0o444);
+    this.#packs.forget();
+  }
+
+  #startPack(): void {
+    this.#pack = new PackWriter();
+    for (const hash of this.#pending) {
+      this.#addToPack(hash, this.#made.get(hash)!);
+      this.#made.set(hash, null);
+    }
+    this.#pending = [];
+  }
+
+  #addToPack(hash: string, { kind, bytes }: GitObject): void {
+    this.#packedBytes += bytes.length;
+    if (this.#packedBytes > largestPack) leave('objects of more bytes than the engine holds');
+    this.#pack!.add(hash, kind, bytes);
+  }
+
+  async #storeLoose(hash: string, { kind, bytes }: GitObject): Promise<void> {
     const fan = `${this.#directory}/${hash.slice(0, 2)}`;
     if (!this.#fans.has(fan)) {
       await this.#tree.makeDirectory(fan);
@@ -93,8 +147,6 @@ export class Objects {
     }
     const whole = Buffer.concat([Buffer.from(`${kind} ${bytes.length}\0`), bytes]);
     await this.#tree.write(this.#path(hash), deflateSync(whole, { level: 1 }), 0o444);
-    if (bytes.length <= largestRemembered) this.#cache.set(hash, object);
-    return hash;
   }
 
   /** Loose files and packs, for `count-objects`. */

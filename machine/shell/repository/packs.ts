@@ -54,6 +54,11 @@ export class Packs {
     return listed.filter((name) => name.endsWith('.idx')).map((name) => name.slice(0, -4));
   }
 
+  /** There is another one. */
+  forget(): void {
+    this.#packs = null;
+  }
+
   #all(): Promise<Pack[]> {
     this.#packs ??= this.#open();
     return this.#packs;

@@ -26,9 +26,12 @@ export class Refs {
   readonly #tree: Tree;
   readonly #directory: string;
   readonly #config: () => Config;
+  readonly #store: () => Promise<void>;
   #packed: Promise<Map<string, { hash: string; peeled: string | null }>> | null = null;
 
-  constructor(tree: Tree, gitDirectory: string, config: () => Config) {
+  /** `store` is called before a reference is written: the objects come first. */
+  constructor(tree: Tree, gitDirectory: string, config: () => Config, store: () => Promise<void>) {
+    this.#store = store;
     this.#tree = tree;
     this.#directory = gitDirectory;
     this.#config = config;
@@ -156,6 +159,7 @@ export class Refs {
   }
 
   async #put(name: string, text: string): Promise<void> {
+    await this.#store();
     const path = `${this.#directory}/${textOf(name)}`;
     await this.#tree.makeDirectory(path.slice(0, path.lastIndexOf('/')));
     const there = await this.#tree.lstat(path);

@@ -61,7 +61,12 @@ export class Repository {
     this.config = config;
     this.#cache = cache;
     this.objects = new Objects(around.tree, gitDirectory, this.#cache.objects);
-    this.refs = new Refs(around.tree, gitDirectory, () => config);
+    this.refs = new Refs(
+      around.tree,
+      gitDirectory,
+      () => config,
+      () => this.objects.store(),
+    );
   }
 
   /** Throws LeaveToNative for a repository with something that the engine does not know. */
@@ -109,6 +114,7 @@ export class Repository {
   /** Replaces the index. Files of the working tree that it speaks of must be flushed before. */
   async writeIndex(entries: readonly IndexEntry[]): Promise<void> {
     await this.requireUnlocked();
+    await this.objects.store();
     await this.tree.write(this.indexPath, indexBytes(entries));
     this.#index = entries;
   }

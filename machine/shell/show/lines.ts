@@ -40,14 +40,31 @@ export async function changes(before: readonly string[], after: readonly string[
   while (first < before.length && first < after.length && before[first] === after[first]) first += 1;
   if (first === before.length && first === after.length) return [];
   const two = twoCommits(encoded(before), encoded(after));
-  const options: DiffOptions = { contextLines: 0, renames: false };
+  // With all lines around, so that there is one hunk and its lines say everything.
+  const contextLines = before.length + after.length;
+  const options: DiffOptions = { contextLines, renames: false };
   const [file] = await diffCommits(two.repository, two.before, two.after, options);
-  return (file?.hunks ?? []).map(({ oldStart, oldCount, newStart, newCount }) => ({
-    oldStart: oldCount === 0 ? oldStart : oldStart - 1,
-    oldCount,
-    newStart: newCount === 0 ? newStart : newStart - 1,
-    newCount,
-  }));
+  const found: Change[] = [];
+  let [oldLine, newLine] = [0, 0];
+  for (const line of file?.hunks.flatMap(({ lines }) => lines) ?? []) {
+    if (line.startsWith('\\')) continue;
+    const [isRemoved, isAdded] = [line.startsWith('-'), line.startsWith('+')];
+    if (isRemoved || isAdded) {
+      const last = found.at(-1);
+      const touches = last && last.oldStart + last.oldCount === oldLine && last.newStart + last.newCount === newLine;
+      const change = touches ? last : { oldStart: oldLine, oldCount: 0, newStart: newLine, newCount: 0 };
+      const grown = {
+        ...change,
+        oldCount: change.oldCount + Number(isRemoved),
+        newCount: change.newCount + Number(isAdded),
+      };
+      if (touches) found[found.length - 1] = grown;
+      else found.push(grown);
+    }
+    if (!isAdded) oldLine += 1;
+    if (!isRemoved) newLine += 1;
+  }
+  return found;
 }
 
 /** A last line without an end is another line than one with it. */

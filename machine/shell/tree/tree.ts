@@ -26,6 +26,7 @@ export class Tree {
   readonly #drafts = new Drafts();
   /** Directories that were found during this call, by canonical path. */
   #nodes = new Map<string, ViewNode | null>();
+  readonly #beforeFlush: (() => Promise<void>)[] = [];
   #isWritten = false;
 
   constructor(view: HolderView, listings: Listings) {
@@ -163,8 +164,14 @@ export class Tree {
     await this.view.files.names.setAttributes(found.node.ino, { mode: permissions });
   }
 
+  /** Called before what was held back is written: for those that hold back something themselves. */
+  beforeFlush(store: () => Promise<void>): void {
+    this.#beforeFlush.push(store);
+  }
+
   /** Writes what was held back. After this the call cannot be left to the native git any more. */
   async flush(): Promise<void> {
+    for (const store of this.#beforeFlush) await store();
     if (this.#drafts.isEmpty) return;
     this.#isWritten = true;
     await flushDrafts(this, this.#drafts);

@@ -208,22 +208,6 @@ testWith(holderHas('bash'))(
   limitMs,
 );
 
-testWith(holderHas('bash'))(
-  'a directory of 10,000 names: ls, rm',
-  async () => {
-    const output = await sameAsPlainDisk(
-      shell,
-      'many',
-      `
-      seq -f 'entry-%05g' 10000 | xargs touch
-      ls | wc -l; ls -f | sort -u | wc -l; ls -l | awk '$5 == 0' | wc -l; ls | cksum
-      find . -name '*7' -delete; ls | wc -l; ls | xargs rm; ls | wc -l`,
-    );
-    expect(output).toStartWith('10000\n');
-  },
-  limitMs,
-);
-
 test(
   'where a program fails on purpose, the comparison fails too',
   async () => {

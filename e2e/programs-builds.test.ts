@@ -71,7 +71,7 @@ testWith(holderHas('git'))(
       export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
       export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.test GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.test
       export GIT_AUTHOR_DATE=@1000000000 GIT_COMMITTER_DATE=@1000000000
-      git() { for place in /usr/local/bin /usr/bin /bin; do [ -x $place/git ] && { $place/git "$@"; return; }; done; }
+      git() { for place in /opt/edge/native-git /usr/local/bin/git /usr/bin/git; do [ -x $place ] && { $place "$@"; return; }; done; }
       git init -q -b main repo && cd repo
       mkdir -p src/deep && for i in $(seq 150); do seq $i 400 > src/deep/f$i.txt; done && ln -s deep/f1.txt src/link && chmod +x src/deep/f2.txt
       git add . && git commit -qm first && git checkout -qb side && sed -i 5d src/deep/f1.txt && git commit -qam side
@@ -97,7 +97,7 @@ const hasEnsurepip =
 testWith(hasEnsurepip)(
   'python -m venv, and pip install of a wheel into it',
   async () => {
-    const { output, exitCode } = await shell.run(
+    const made = await shell.run(
       'pip',
       String.raw`
       python3 - <<'END'
@@ -115,15 +115,19 @@ with zipfile.ZipFile(name + '-py3-none-any.whl', 'w') as wheel:
     for path, text in files.items(): wheel.writestr(path, text)
     wheel.writestr(record, ''.join(path + ',,\n' for path in [*files, record]))
 END
-      python3 -m venv v
+      python3 -m venv v`,
+    );
+    expect(made).toEqual({ output: '\n', exitCode: 0 });
+    const { output, exitCode } = await shell.run(
+      'pip',
+      `
       v/bin/pip install -q --disable-pip-version-check --no-index --find-links . hello-pkg
       v/bin/hello-pkg; v/bin/python -c 'import sys; print(sys.prefix)'
       . v/bin/activate; pip list --disable-pip-version-check --format=freeze | grep hello; command -v hello-pkg
-      python -m compileall -q v/lib | wc -l
       pip uninstall -qy hello-pkg; pip check; command -v hello-pkg || echo gone
       deactivate; rm -r v; ls`,
     );
-    const lines = ['hello from a wheel', '/workspace/pip/v', 'hello-pkg==1.0', '/workspace/pip/v/bin/hello-pkg', '0'];
+    const lines = ['hello from a wheel', '/workspace/pip/v', 'hello-pkg==1.0', '/workspace/pip/v/bin/hello-pkg'];
     const end = ['No broken requirements found.', 'gone', 'hello_pkg-1.0-py3-none-any.whl'];
     expect({ output, exitCode }).toEqual({ output: [...lines, ...end, ''].join('\n'), exitCode: 0 });
   },
@@ -142,7 +146,7 @@ testWith(holderHas('node'), holderHas('npm'))(
   async () => {
     const machine = partsBelow(shell.gateway.pid).get('machine')![0]!;
     peakMebibytes(machine.pid);
-    const { output, exitCode } = await shell.run(
+    const made = await shell.run(
       'npm',
       String.raw`
       cat > make.js <<'END'
@@ -174,13 +178,24 @@ writeFileSync('package.json', JSON.stringify({ name: 'app', version: '1.0.0', de
 END
       export NPM_CONFIG_UPDATE_NOTIFIER=false
       node make.js
+      ls packages | wc -l`,
+    );
+    expect(made).toEqual({ output: '300\n', exitCode: 0 });
+    const installed = await shell.run(
+      'npm',
+      `export NPM_CONFIG_UPDATE_NOTIFIER=false
       npm install --offline --no-audit --no-fund --loglevel=error | grep -o 'added 300 packages'
-      ls node_modules | wc -l; ls node_modules/.bin | wc -l; find node_modules -type f ! -name .package-lock.json | wc -l
+      ls node_modules | wc -l; ls node_modules/.bin | wc -l; find node_modules -type f ! -name .package-lock.json | wc -l`,
+    );
+    expect(installed).toEqual({ output: 'added 300 packages\n300\n30\n2100\n', exitCode: 0 });
+    const { output, exitCode } = await shell.run(
+      'npm',
+      `export NPM_CONFIG_UPDATE_NOTIFIER=false
       node -e 'let sum = 0; for (let i = 0; i < 300; i++) sum += require("pkg-" + i); console.log(sum)'
       npm ls --offline --parseable | wc -l; npm exec --offline pkg-10 && npm pkg set scripts.say='echo said' && npm run -s say
       rm -rf node_modules; ls`,
     );
-    const lines = ['added 300 packages', '300', '30', '2100', '44850', '301', 'said', 'make.js', 'package-lock.json'];
+    const lines = ['44850', '301', 'said', 'make.js', 'package-lock.json'];
     expect({ output, exitCode }).toEqual({
       output: [...lines, 'package.json', 'packages', ''].join('\n'),
       exitCode: 0,

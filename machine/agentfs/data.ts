@@ -13,8 +13,6 @@ import { type CommittedInode, Spool } from './spool.ts';
 import type { Keeper, Store } from './store.ts';
 
 const nothing = new Uint8Array(0);
-/** A file with more unwritten bytes than this goes to the spool. */
-const spoolFrom = 256 * 1024;
 
 export class FileData implements Keeper {
   readonly #store: Store;
@@ -80,7 +78,7 @@ export class FileData implements Keeper {
     bytes: Uint8Array,
     { isOnlyWriter = false }: { isOnlyWriter?: boolean } = {},
   ): Promise<void> {
-    if (bytes.length >= spoolFrom) await this.#drain.room(bytes.length);
+    if (bytes.length >= this.#store.limits.spooledFrom) await this.#drain.room(bytes.length);
     return this.#store.exclusive(async () => {
       const inode = await this.#ownHere(ino);
       const start = offset === 'end' ? inode.size : offset;
@@ -204,7 +202,8 @@ export class FileData implements Keeper {
       const inode = this.#store.cachedInode(ino) ?? (await this.#store.inodeHere(ino));
       if (!inode) this.#unwritten.delete(ino);
       // A file without a name is read by nobody who comes later: it is written only where memory ends.
-      else if (inode.nlink > 0 || chunks.weight > spoolFrom) await this.#writeOutFile(inode, chunks);
+      else if (inode.nlink > 0 || chunks.weight > this.#store.limits.spooledFrom)
+        await this.#writeOutFile(inode, chunks);
     }
     await this.#rows.writeSmall();
   }
@@ -293,7 +292,7 @@ export class FileData implements Keeper {
   async #put(inode: Inode, start: number, bytes: Uint8Array, at: Stamp): Promise<void> {
     const { ino, size } = inode;
     const chunks = this.#unwritten.get(ino) ?? new UnwrittenChunks(this.#chunkSize);
-    const isMuch = this.#spool !== null && (this.#spool.has(ino) || bytes.length >= spoolFrom);
+    const isMuch = this.#spool !== null && (this.#spool.has(ino) || bytes.length >= this.#store.limits.spooledFrom);
     let hasSpooled = false;
     for (const part of this.#parts(start, start + bytes.length)) {
       const isWhole = part.from === 0 && part.to === this.#chunkSize;
@@ -329,7 +328,9 @@ export class FileData implements Keeper {
     const { limits } = this.#store;
     const chunks = this.#unwritten.get(ino);
     if (!chunks) return;
-    if (chunks.weight > Math.min(limits.unwrittenOfOneFile, this.#spool ? spoolFrom : limits.unwrittenOfOneFile)) {
+    if (
+      chunks.weight > Math.min(limits.unwrittenOfOneFile, this.#spool ? limits.spooledFrom : Number.POSITIVE_INFINITY)
+    ) {
       const inode = await this.#regularHere(ino);
       await this.#writeOutFile(inode, chunks);
       if (!this.#spool) await this.#store.commitHere();
@@ -337,7 +338,7 @@ export class FileData implements Keeper {
   }
 
   async #writeOutFile({ ino, ctime }: Inode, chunks: UnwrittenChunks): Promise<void> {
-    const isMuch = this.#spool !== null && (this.#spool.has(ino) || chunks.weight > spoolFrom);
+    const isMuch = this.#spool !== null && (this.#spool.has(ino) || chunks.weight > this.#store.limits.spooledFrom);
     // Before the first wait: what is written from now on is a chunk of its own.
     this.#unwritten.delete(ino);
     for (const [index, bytes] of chunks.entries()) {

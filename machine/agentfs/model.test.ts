@@ -134,7 +134,9 @@ class Walk {
         return;
       }
       default: {
-        if (this.random(4) === 0) await files.data.commitAll();
+        const end = this.random(8);
+        if (end < 2) await files.data.commitAll();
+        else if (end === 2) await files.data.settle();
         const listed = await files.names.list(place.parent).catch((error: FileError) => error.errno);
         const expected = directory.nlink === 0 ? 'ENOENT' : [...directory.entries.keys()].sort(byBytes);
         expect(Array.isArray(listed) ? listed.map(({ name }) => name) : listed).toEqual(expected);
@@ -199,10 +201,18 @@ async function errnoOf(work: () => Promise<unknown>): Promise<string> {
   }
 }
 
-for (const seed of [1, 2, 3]) {
-  test(`1500 random operations, seed ${seed}`, async () => {
+for (const [seed, spooledFrom] of [
+  [1, 256_000],
+  [2, 256_000],
+  [3, 256_000],
+  // Nearly everything goes through the spool.
+  [4, 5_000],
+  [5, 5_000],
+] as const) {
+  test(`1500 random operations, seed ${seed}, spooled from ${spooledFrom} bytes on`, async () => {
     // Small limits, so that every bound is met.
     const local = await openLocalFiles({
+      spooledFrom,
       unwritten: 400_000,
       unwrittenOfOneFile: 200_000,
       readCache: 500_000,
@@ -213,7 +223,7 @@ for (const seed of [1, 2, 3]) {
     for (let step = 0; step < 1500; step++) await walk.step();
     for (const node of walk.open) await local.files.names.close(walk.ino(node));
     await walk.compare(walk.model.root);
-    await local.files.data.commitAll();
+    await local.files.flush();
     await local.files.store.exclusive(() => local.files.store.forget());
     local.files.data.forgetRead();
     await walk.compare(walk.model.root);

@@ -28,6 +28,8 @@ export interface StoreLimits {
   /** Bytes of written data that wait in memory for the group's end, of one file and of all. */
   readonly unwrittenOfOneFile: number;
   readonly unwritten: number;
+  /** A file with more unwritten bytes than this goes to the spool. */
+  readonly spooledFrom: number;
   /** Bytes of written data that wait in the spool file; who writes more waits for the database. */
   readonly spool: number;
   /** Bytes of read data kept in memory. */
@@ -49,6 +51,7 @@ export const defaultLimits: StoreLimits = {
   conversation: { bytes: 16 * 1024 ** 3, inodes: 1_000_000 },
   unwrittenOfOneFile: 256 * 1024,
   unwritten: 512 * 1024,
+  spooledFrom: 256 * 1024,
   spool: 256 * 1024 ** 2,
   readCache: 32 * 1024 ** 2,
   cachedInodes: 100_000,

@@ -2,7 +2,6 @@
  * The SQL that the store needs, over a local @tursodatabase/sync database. Nothing here knows files.
  */
 import { open } from 'node:fs/promises';
-import { warm } from './warm.ts';
 
 export type SqlValue = string | number | bigint | Uint8Array | null;
 export type SqlRow = Readonly<Record<string, SqlValue>>;
@@ -28,7 +27,6 @@ export class SqlDriver {
   readonly path: string | null;
   readonly #walPath: string | null;
   readonly #prepared: Map<string, Promise<Prepared>>;
-  #isWarm = false;
   #before: (() => Promise<void> | null) | null = null;
 
   /** `path` is the database file's; null for one in memory. */
@@ -90,13 +88,6 @@ export class SqlDriver {
     } finally {
       await file.close();
     }
-  }
-
-  /** Brings the database into the host's page cache, once; in the background. */
-  warm(): void {
-    if (this.path === null || this.#walPath === null || this.#isWarm) return;
-    this.#isWarm = true;
-    void warm([this.path, this.#walPath]);
   }
 
   /** Forgets prepared statements: a pull may have changed the schema under them. */

@@ -11,8 +11,6 @@ const readAhead = 8;
 const readersRemembered = 1_000;
 /** Smaller rows share a statement. */
 const smallBytes = 4096;
-/** Chunks from which on reading a file is worth reading the whole database ahead. */
-const largeFile = 64;
 const rowsOfStatement = 16;
 /** A row of so many bytes counts as one more of its group. */
 const bytesOfGroupRow = 1024;
@@ -59,8 +57,6 @@ export class ContentRows {
     last: number,
     count: number,
   ): Promise<(index: number) => Uint8Array | undefined> {
-    const isSequential = this.#nextRead.get(ino) === first || first === 0;
-    this.#nextRead.set(ino, last + 1);
     const found = new Map<number, Uint8Array>();
     let [from, to] = [first, last];
     for (let known = this.remembered(ino, from); from <= to && known; known = this.remembered(ino, from)) {
@@ -68,8 +64,9 @@ export class ContentRows {
       from += 1;
     }
     if (from > to || this.#store.isNew(ino)) return (index) => found.get(index);
-    if (isSequential && count > largeFile) this.#store.driver.warm();
+    const isSequential = from === 0 || from === this.#nextRead.get(ino);
     if (isSequential) to = Math.min(count - 1, Math.max(to, from + readAhead - 1));
+    this.#nextRead.set(ino, to + 1);
     const sql = 'SELECT chunk_index, data FROM fs_data WHERE ino = ? AND chunk_index BETWEEN ? AND ?';
     for (const row of await this.#store.sql.all(sql, ino, from, to))
       found.set(Number(row.chunk_index), asBytes(row.data));

@@ -47,6 +47,10 @@ def create_small(root):
     return SMALL_FILES
 
 
+def touch(root):
+    os.stat(f"{root}/small")
+
+
 def walk_stat(root):
     count, waiting = 0, [f"{root}/small"]
     while waiting:

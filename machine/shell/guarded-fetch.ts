@@ -62,6 +62,9 @@ const loopback = new BlockList();
 loopback.addSubnet('127.0.0.0', 8, 'ipv4');
 loopback.addSubnet('::1', 128, 'ipv6');
 
+/** The refusal that is about who asks: a process of a holder may ask its own host, as far as the network guard lets it. */
+export const ownHost = 'this host itself';
+
 /** Why an address may not be asked, or null. */
 export function refusalOf(address: string, allowLoopback: boolean): string | null {
   const inner = embeddedIPv4(address);
@@ -69,7 +72,7 @@ export function refusalOf(address: string, allowLoopback: boolean): string | nul
   const family = isIPv4(address) ? 'ipv4' : 'ipv6';
   if (isIP(address) === 0) return 'an address that is none';
   if (never.check(address, family)) return 'an address of the link, of a cloud or of nobody';
-  return !allowLoopback && loopback.check(address, family) ? 'this host itself' : null;
+  return !allowLoopback && loopback.check(address, family) ? ownHost : null;
 }
 
 /** The IPv4 address that an IPv6 one stands for: mapped, compatible, NAT64, 6to4. */

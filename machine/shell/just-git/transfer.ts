@@ -3,8 +3,8 @@ import type { GitOptions } from 'just-git';
 import { type Command, type CommandContext, repositoryOf } from '../command.ts';
 import { makeRepository } from '../commands/init.ts';
 import { credentialFor, credentialsFrom, redacted } from '../credentials.ts';
-import { fatal, leave } from '../endings.ts';
-import { createGuardedFetch, type GuardedFetch, RefusedRequest } from '../guarded-fetch.ts';
+import { fatal, LeaveToNative, leave } from '../endings.ts';
+import { createGuardedFetch, type GuardedFetch, ownHost, RefusedRequest } from '../guarded-fetch.ts';
 import { type Options, type OptionTable, parseOptions } from '../options.ts';
 import { withValue } from '../repository/config.ts';
 import { Repository } from '../repository/repository.ts';
@@ -128,6 +128,8 @@ function failureOf(wire: Wire, url: string): Error {
     if (failure.status === 404) return fatal(`repository '${shown}/' not found`);
     return fatal(`unable to access '${shown}/': The requested URL returned error: ${failure.status}`);
   }
+  // The native git asks from within the holder, where its guard decides.
+  if (failure?.reason.endsWith(ownHost)) return new LeaveToNative(failure.reason);
   return fatal(`unable to access '${shown}/': ${failure?.reason ?? 'failed'}`);
 }
 

@@ -45,6 +45,7 @@ export const revParse: Command = async (context, argv) => {
     else if (word.startsWith('-')) leave(`rev-parse ${word}`);
     else revisions.push(word);
   }
+  if (modes.short !== null && revisions.length !== 1) leave('rev-parse --short of other than one');
   if (modes.isVerify && revisions.length !== 1) {
     if (modes.isQuiet) return 1;
     throw fatal('Needed a single revision');

@@ -92,7 +92,7 @@ async function graph(context: CommandContext, argv: readonly string[], options: 
   if (options.names().some((name) => !known.has(name)) || options.rest !== null) leave('--graph with other options');
   if (!options.has('oneline', 'format') && !/^(t?format:|oneline)/.test(options.text('pretty') ?? ''))
     leave('--graph of several lines');
-  const { runJustGit } = await import('../just-git/engine.ts');
+  const { runJustGit } = await import('../just-git/run.ts');
   const { answered } = await import('../just-git/commands.ts');
   return answered(context, await runJustGit(context, { argv: ['log', ...argv] }));
 }

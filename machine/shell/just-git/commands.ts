@@ -5,7 +5,7 @@ import { type Options, type OptionTable, parseOptions } from '../options.ts';
 import { formatDate } from '../repository/dates.ts';
 import { headOf, unfinished } from '../repository/head.ts';
 import type { Repository } from '../repository/repository.ts';
-import { type JustGitResult, runJustGit } from './engine.ts';
+import { type JustGitResult, runJustGit } from './run.ts';
 
 interface Accepted {
   readonly options: OptionTable;

@@ -3,27 +3,13 @@
  * the engine does not trust can still be left to the native git.
  */
 import { Bash } from 'just-bash';
-import { createGit, type GitOptions } from 'just-git';
+import { createGit } from 'just-git';
 import type { CommandContext } from '../command.ts';
 import { leave } from '../endings.ts';
-import type { Repository } from '../repository/repository.ts';
 import { binaryOf } from '../text.ts';
 import { TreeFileSystem } from './file-system.ts';
+import type { JustGitCall, JustGitResult } from './run.ts';
 import { settleWorkTree } from './settle.ts';
-
-export interface JustGitResult {
-  readonly exitCode: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-export interface JustGitCall {
-  readonly argv: readonly string[];
-  readonly options?: GitOptions;
-  /** Where it changes a repository's working tree: that is brought in order after it. */
-  readonly repository?: Repository;
-  readonly variables?: Readonly<Record<string, string>>;
-}
 
 /** just-git says of options that it does not have that they are unknown; the native git has more of them. */
 const misunderstandings = [
@@ -34,7 +20,7 @@ const misunderstandings = [
 ];
 
 /** Runs it; the texts of the result are ordinary ones. */
-export async function runJustGit(context: CommandContext, call: JustGitCall): Promise<JustGitResult> {
+export async function run(context: CommandContext, call: JustGitCall): Promise<JustGitResult> {
   const fs = new TreeFileSystem(context.tree, context.pace);
   const git = createGit(call.options ?? {});
   const bash = new Bash({

@@ -11,7 +11,7 @@ import { Repository } from '../repository/repository.ts';
 import { binaryOf, bytesOf } from '../text.ts';
 import { advertisedRefs } from './advertisement.ts';
 import { answered, requireBranch, requireNothing } from './commands.ts';
-import { runJustGit } from './engine.ts';
+import { runJustGit } from './run.ts';
 
 /** What went wrong on the wire, which just-git says in words of its own or throws. */
 class Wire {

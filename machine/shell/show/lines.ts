@@ -1,6 +1,6 @@
 /** The lines in which two texts differ, chosen as git's own diff chooses them (just-git's, which is made after it). */
 import { createHash } from 'node:crypto';
-import { type DiffOptions, diffCommits } from 'just-git/repo';
+import type { DiffOptions } from 'just-git/repo';
 import { binaryOfBytes, bytesOf } from '../text.ts';
 
 /** `oldCount` lines from `oldStart` are replaced by `newCount` from `newStart`; both count from 0. */
@@ -43,6 +43,7 @@ export async function changes(before: readonly string[], after: readonly string[
   // With all lines around, so that there is one hunk and its lines say everything.
   const contextLines = before.length + after.length;
   const options: DiffOptions = { contextLines, renames: false };
+  const { diffCommits } = await import('just-git/repo');
   const [file] = await diffCommits(two.repository, two.before, two.after, options);
   const found: Change[] = [];
   let [oldLine, newLine] = [0, 0];
@@ -75,7 +76,7 @@ function encoded(lines: readonly string[]): string {
   return text.endsWith('\n') ? text : `${text}${openEnd}\n`;
 }
 
-type Repository = Parameters<typeof diffCommits>[0];
+type Repository = Parameters<typeof import('just-git/repo').diffCommits>[0];
 
 /** Two commits of one file each, in memory. */
 function twoCommits(before: string, after: string): { repository: Repository; before: string; after: string } {

@@ -92,6 +92,22 @@ describe('with no native git', () => {
   );
 
   test(
+    'branches are merged, picked, rebased, put aside and searched',
+    async () => {
+      const output = await terminal(
+        `mkdir -p /workspace/merged && cd /workspace/merged && git init -q -b main . && seq 20 > a.txt && git add . && git commit -qm base && ` +
+          `git checkout -qb side && sed -i s/^3$/three/ a.txt && git commit -qam side && git checkout -q main && sed -i s/^18$/eighteen/ a.txt && git commit -qam main && ` +
+          `git merge --no-edit side 2>&1 | head -2 && git log --oneline --merges | wc -l && echo x >> a.txt && git stash -q && git stash list && git stash pop -q && git status -s && ` +
+          `git checkout -q a.txt && git revert --no-edit HEAD~1 2>&1 | head -1 | cut -d' ' -f1 && git grep -c three && git blame -s -L 3,3 a.txt | cut -c9-`,
+      );
+      expect(output).toMatch(
+        /^Auto-merging a\.txt\nMerge made by the 'ort' strategy\.\n1\nstash@\{0\}: WIP on main: [0-9a-f]{7} Merge branch 'side'\n M a\.txt\n\[main\na\.txt:1\n 3\) three$/,
+      );
+    },
+    limitMs,
+  );
+
+  test(
     'it is what every program finds, and none of it is in a prompt',
     async () => {
       const output = await terminal(

@@ -55,6 +55,7 @@ export const histories: readonly Scenario[] = [
       git('status'),
       git('merge-base', 'HEAD^1', 'feature'),
       git('branch', '-d', 'feature'),
+      git('revert', '--no-edit', 'HEAD~1'),
     ],
   },
   {

@@ -1,10 +1,11 @@
 /** Commands that just-git does, with the options of each that were found to give git's own results. */
-import { type Command, type CommandContext, repositoryOf } from '../command.ts';
+import { type Command, type CommandContext, personOf, repositoryOf } from '../command.ts';
 import { leave } from '../endings.ts';
 import { type Options, type OptionTable, parseOptions } from '../options.ts';
 import { formatDate } from '../repository/dates.ts';
 import { headOf, unfinished } from '../repository/head.ts';
 import type { Repository } from '../repository/repository.ts';
+import { textOf } from '../text.ts';
 import { type JustGitResult, runJustGit } from './run.ts';
 
 interface Accepted {
@@ -22,6 +23,9 @@ export function justGit(name: string, accepted: Accepted): Command {
     const options = parseOptions(argv, accepted.options);
     const repository = await repositoryOf(context);
     if (accepted.changes) {
+      // just-git sees the repository's own settings alone.
+      for (const key of ['merge.conflictstyle', 'merge.ff'])
+        if (repository.config.has(key)) leave(`the setting ${key}`);
       await repository.requireNoSubmodules();
       await repository.requireUnlocked();
       await requireNoConversion(repository);
@@ -29,11 +33,25 @@ export function justGit(name: string, accepted: Accepted): Command {
     await repository.requireNoHooks(...(accepted.hooks ?? []));
     await accepted.check?.(options, repository);
     const rewritten = rewrittenArguments(argv, options);
-    const call = accepted.changes ? { argv: [name, ...rewritten], repository } : { argv: [name, ...rewritten] };
+    const variables = accepted.changes ? identityFor(context, repository) : {};
+    const call = accepted.changes
+      ? { argv: [name, ...rewritten], repository, variables }
+      : { argv: [name, ...rewritten] };
     const result = await runJustGit(context, call);
     const isQuiet = options.has('quiet');
     return answered(context, await asGit(repository, name, argv, isQuiet ? { ...result, stdout: '' } : result));
   };
+}
+
+/** Who commits, from all of the configuration. */
+export function identityFor(context: CommandContext, repository: Repository): Record<string, string> {
+  const variables: Record<string, string> = {};
+  for (const role of ['author', 'committer'] as const) {
+    const { name, email } = personOf(context, repository, role);
+    variables[`GIT_${role.toUpperCase()}_NAME`] = textOf(name);
+    variables[`GIT_${role.toUpperCase()}_EMAIL`] = textOf(email);
+  }
+  return variables;
 }
 
 /** Options that say nothing to just-git. */
@@ -51,10 +69,11 @@ async function asGit(
   argv: readonly string[],
   result: JustGitResult,
 ): Promise<JustGitResult> {
-  if (name === 'revert' && result.exitCode === 0 && result.stdout.startsWith('[')) {
+  if (name === 'revert' && result.exitCode === 0 && /^\[/m.test(result.stdout)) {
     const head = await headOf(repository);
     const { author } = await repository.commit(head.hash!);
-    return { ...result, stdout: result.stdout.replace('\n', `\n Date: ${formatDate(author, 'default')}\n`) };
+    const date = ` Date: ${formatDate(author, 'default')}\n`;
+    return { ...result, stdout: result.stdout.replace(/^\[.*\n/m, (line) => line + date) };
   }
   if (name === 'rebase') {
     const stderr = result.stderr

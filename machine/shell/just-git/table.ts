@@ -81,6 +81,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
       changes: true,
       hooks: commitHooks,
       options: {
+        'q|quiet': 'flag',
         'ff-only': 'flag',
         'no-ff': 'flag',
         ff: 'flag',
@@ -139,7 +140,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
     justGit('rebase', {
       changes: true,
       hooks: commitHooks,
-      options: { onto: 'value', abort: 'flag', continue: 'flag', skip: 'flag' },
+      options: { 'q|quiet': 'flag', onto: 'value', abort: 'flag', continue: 'flag', skip: 'flag' },
       check: async (options, repository) => {
         if (!options.has('abort', 'continue', 'skip')) await requireNothing(repository);
       },
@@ -149,7 +150,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
     'stash',
     justGit('stash', {
       changes: true,
-      options: { 'm|message': 'value', 'u|include-untracked': 'flag', index: 'flag' },
+      options: { 'm|message': 'value', 'u|include-untracked': 'flag', index: 'flag', 'q|quiet': 'flag' },
     }),
   ],
   [

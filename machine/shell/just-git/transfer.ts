@@ -10,7 +10,7 @@ import { withValue } from '../repository/config.ts';
 import { Repository } from '../repository/repository.ts';
 import { binaryOf, bytesOf } from '../text.ts';
 import { advertisedRefs } from './advertisement.ts';
-import { answered, requireBranch, requireNothing } from './commands.ts';
+import { answered, identityFor, requireBranch, requireNothing } from './commands.ts';
 import { runJustGit } from './run.ts';
 
 /** What went wrong on the wire, which just-git says in words of its own or throws. */
@@ -85,7 +85,8 @@ async function transfer(
     },
   };
   const heads = await remoteHeads(repository);
-  const result = await runJustGit(context, { argv, repository, options }).catch((error: unknown) => {
+  const variables = argv[0] === 'push' ? {} : identityFor(context, repository);
+  const result = await runJustGit(context, { argv, repository, options, variables }).catch((error: unknown) => {
     if (wire.failure) throw failureOf(wire, url);
     throw error;
   });

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { startAuthority, type TestAuthority } from './agentfs/authority.fixture.ts';
+import { Quotas } from './agentfs/quota.ts';
 import { type OpenedFiles, openOrganizationFiles } from './sync.ts';
 
 let authority: TestAuthority;
@@ -337,4 +338,26 @@ test('what two replicas change of the base merges: copies of one file, deletions
   expect((await authority.sql.execute('SELECT path FROM fs_whiteout')).rows.flat()).toEqual([
     '/skills/files-and-deliverables/SKILL.md',
   ]);
+});
+
+test('usage is exact after pulls: what others added counts, and own pushes are not counted twice', async () => {
+  const one = await replica();
+  await authority.cloud.ensureDirectory('/conversations/conv_q/work');
+  one.boundary.begin('conv_q');
+  await one.boundary.firstTouch('conv_q');
+  const { store } = one.files;
+  const account = (await one.files.find('/conversations/conv_q'))!.ino;
+  const used = async (quotas = store.quotas) => (await store.exclusive(() => quotas.allowanceHere(account))).used;
+  const anew = () => used(new Quotas(store, store.limits, 100));
+  await write(one, '/conversations/conv_q/work/own.txt', 'x'.repeat(1_000));
+  expect(await used()).toEqual({ bytes: 1_000, inodes: 3 });
+  expect(await one.boundary.end('conv_q')).toEqual({ state: 'clean' });
+  for (const bytes of [0, 500]) {
+    if (bytes > 0) await authority.cloud.writeFileOnce('/conversations/conv_q/work/sent.txt', new Uint8Array(bytes));
+    one.boundary.begin('conv_q');
+    await one.boundary.firstTouch('conv_q');
+    expect(await used()).toEqual({ bytes: 1_000 + bytes, inodes: bytes > 0 ? 4 : 3 });
+    expect(await anew()).toEqual(await used());
+    await one.boundary.end('conv_q');
+  }
 });

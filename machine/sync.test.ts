@@ -347,7 +347,7 @@ test('usage is exact after pulls: what others added counts, and own pushes are n
   await one.boundary.firstTouch('conv_q');
   const { store } = one.files;
   const account = (await one.files.find('/conversations/conv_q'))!.ino;
-  const used = async (quotas = store.quotas) => (await store.exclusive(() => quotas.allowanceHere(account))).used;
+  const used = async (quotas = store.quotas) => (await quotas.allowance(account)).used;
   const anew = () => used(new Quotas(store, store.limits, 100));
   await write(one, '/conversations/conv_q/work/own.txt', 'x'.repeat(1_000));
   expect(await used()).toEqual({ bytes: 1_000, inodes: 3 });

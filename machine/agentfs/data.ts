@@ -79,7 +79,7 @@ export class FileData implements Keeper {
     { isOnlyWriter = false }: { isOnlyWriter?: boolean } = {},
   ): Promise<void> {
     if (bytes.length >= this.#store.limits.spooledFrom) await this.#drain.room(bytes.length);
-    return this.#store.exclusive(async () => {
+    const write = async () => {
       const inode = await this.#ownHere(ino);
       const start = offset === 'end' ? inode.size : offset;
       const end = start + bytes.length;
@@ -93,13 +93,16 @@ export class FileData implements Keeper {
       this.#store.patchAhead(inode, end > inode.size ? { ...patch, size: end } : patch);
       count();
       await this.#keepWithinLimits(ino);
-    });
+    };
+    return this.#store.quotas.counted(() => this.#store.exclusive(write));
   }
 
   /** Makes the file `size` bytes long; what is added reads as zeros. A much larger file becomes so in steps. */
   async truncate(ino: number, size: number): Promise<Inode> {
     for (;;) {
-      const truncated = await this.#store.exclusive(() => this.#truncateStepHere(ino, size));
+      const truncated = await this.#store.quotas.counted(() =>
+        this.#store.exclusive(() => this.#truncateStepHere(ino, size)),
+      );
       if (truncated.size === size) return truncated;
     }
   }
@@ -108,7 +111,7 @@ export class FileData implements Keeper {
   async punch(ino: number, offset: number, length: number): Promise<void> {
     const step = rowsOfSlice * this.#chunkSize;
     for (let at = offset; at < offset + length; at += step) {
-      const isThere = await this.#store.exclusive(async () => {
+      const punch = async () => {
         const inode = await this.#ownHere(ino);
         const end = Math.min(inode.size, offset + length, at + step);
         if (at >= end) return false;
@@ -122,7 +125,8 @@ export class FileData implements Keeper {
         this.#store.patchAhead(inode, { mtime: stamp, ctime: stamp });
         await this.#keepWithinLimits(ino);
         return true;
-      });
+      };
+      const isThere = await this.#store.quotas.counted(() => this.#store.exclusive(punch));
       if (!isThere) return;
     }
   }

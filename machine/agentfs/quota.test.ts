@@ -1,6 +1,7 @@
 /** Usage is exact after whatever happens, and what passes a quota fails without a trace. */
 import { afterEach, describe, expect, test } from 'bun:test';
 import { BaseTree } from './base.ts';
+import { breathe } from './breathe.ts';
 import { FileError } from './errors.ts';
 import type { OrganizationFiles } from './files.ts';
 import { rootIno } from './ids.ts';
@@ -37,12 +38,11 @@ async function organization(limits: Partial<StoreLimits> = {}): Promise<Organiza
   return { local, files, work, accounts };
 }
 
-const used = async (files: OrganizationFiles, account: number) =>
-  (await files.store.exclusive(() => files.store.quotas.allowanceHere(account))).used;
+const used = async (files: OrganizationFiles, account: number) => (await files.store.quotas.allowance(account)).used;
 /** What somebody finds who counts it all anew. */
 async function counted({ files: { store } }: Organization, account: number) {
   const anew = new Quotas(store, defaultLimits, 100);
-  return (await store.exclusive(() => anew.allowanceHere(account))).used;
+  return (await anew.allowance(account)).used;
 }
 async function refusal(work: Promise<unknown>): Promise<string> {
   return work.then(
@@ -157,6 +157,58 @@ test('many files that are put at once are refused as one, and take nothing of ot
   );
   expect(names.map(({ name, size }) => `${name} ${size}`)).toEqual(['before 14', 'three 40000', 'two 40000']);
 });
+
+test('a count is exact whatever is done while it goes on, and keeps nobody waiting for all of it', async () => {
+  const one = await organization({ conversation: { bytes: 1e9, inodes: 1_000_000 }, countSliceMs: 0 });
+  const { files, work, accounts } = one;
+  const { store } = files;
+  const directories: number[] = [];
+  for (let at = 0; at < 20; at++) {
+    const { ino } = await files.names.makeDirectory({ parent: work[0], name: `d${at}` }, 0o755);
+    directories.push(ino);
+    await putFiles(
+      files,
+      Array.from({ length: 60 }, (_, name) => ({
+        place: { parent: ino, name: `f${name}` },
+        permissions: 0o644,
+        bytes: Buffer.alloc(1 + name),
+      })),
+    );
+  }
+  const below = seeded(7);
+  const held: number[] = [];
+  for (let round = 0; round < 3; round++) {
+    // As a pull does that brings something: then each conversation is counted anew, too.
+    const row = 'INSERT INTO fs_inode (ino, mode, nlink, size, atime, mtime, ctime) VALUES (?, 33188, 1, 5, 1, 1, 1)';
+    await store.exclusive(() => store.driver.run(row, 100 + round));
+    await store.exclusive(() => store.forget());
+    let isCounted = false;
+    const counting = Promise.all([0, ...accounts].map((account) => store.quotas.allowance(account))).finally(() => {
+      isCounted = true;
+    });
+    let changes = 0;
+    for (; !isCounted; changes++) {
+      // As requests come from outside.
+      await breathe();
+      await refusal(step({ ...one, work: [directories[below(20)]!, directories[below(20)]!] }, below, held));
+      const [from, to] = [directories[below(20)]!, directories[below(20)]!];
+      const name = `f${below(60)}`;
+      await refusal(files.names.rename({ parent: from, name }, { parent: to, name: `${name}-${changes}` }, 'replace'));
+      if (changes % 7 === 0) {
+        const moved = { parent: work[0], name: `d${below(20)}` };
+        await refusal(
+          files.names.rename(moved, { parent: directories[below(20)]!, name: `moved${round}-${changes}` }, 'replace'),
+        );
+      }
+    }
+    await counting;
+    expect(changes).toBeGreaterThan(10);
+    for (const ino of held.splice(0)) await files.names.close(ino);
+    for (const account of [0, ...accounts]) {
+      expect(await used(files, account), `account ${account} in round ${round}`).toEqual(await counted(one, account));
+    }
+  }
+}, 60_000);
 
 test('nothing moves from one conversation to another', async () => {
   const { files, work } = await organization();

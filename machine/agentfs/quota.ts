@@ -1,24 +1,16 @@
 /**
  * How much the organization and each of its conversations has, and may have: bytes (the lengths that files say, holes included)
  * and inodes (files, directories, links; a file that is deleted counts as long as it is open). Kept in memory by what each
- * operation changes; counted from the tables where memory does not know, and compared with them after a pull.
+ * operation changes, and counted where memory does not know; a pull may bring what others made, so behind one it is counted
+ * anew.
  */
+import { type Account, Accounts, organizationAlone } from './accounts.ts';
 import { BoundedCache } from './bounded-cache.ts';
 import { breathe } from './breathe.ts';
-import type { SqlRow } from './driver.ts';
 import { FileError } from './errors.ts';
-import { rootIno } from './ids.ts';
 import { isDirectory } from './schema.ts';
 import type { Store } from './store.ts';
-
-export interface Usage {
-  readonly bytes: number;
-  readonly inodes: number;
-}
-
-/** Whom something counts for: the number of the conversation's directory, or 0 for the organization alone. */
-export type Account = number;
-const organizationAlone: Account = 0;
+import { ConversationCount, nothing, OrganizationCount, type Usage, type UsageEvent } from './usage.ts';
 
 /** What one operation did to the tree, in its order. */
 export type TreeNote =
@@ -32,32 +24,46 @@ export interface QuotaLimits {
   readonly conversation: Usage;
 }
 
-/** Inodes, and directory entries, that are counted at once; then others may run. */
-const countStep = 10_000;
-const walkStep = 1_000;
-const nothing: Usage = { bytes: 0, inodes: 0 };
+/** Whether there is room cannot be said before something is counted, which nobody must be kept out for. */
+class Uncounted extends Error {
+  readonly account: Account;
+
+  constructor(account: Account) {
+    super(`what ${account} uses is not known`);
+    this.account = account;
+  }
+}
+
+/** An existing inode got or lost a name: a count that is under way may have passed by its place. */
+interface Met {
+  readonly account: Account;
+  readonly ino: number;
+  readonly bytes: number;
+  readonly holdsOthers: boolean;
+}
 
 export class Quotas {
+  readonly accounts: Accounts;
   readonly #store: Store;
   readonly #limits: QuotaLimits;
   #organization: Usage | null = null;
-  /** Exact where it is known. */
+  /** Whether what others made is in it too. */
+  #isConfirmed = false;
   readonly #conversations = new BoundedCache<Account, Usage>(10_000);
-  /** An inode never changes its account; a pull may bring other inodes. */
-  readonly #accounts: BoundedCache<number, Account>;
-  /** Open files that lost a name: when the last is gone, nothing else tells whose they are. */
-  readonly #pinned = new Map<number, Account>();
-  /** Open files that never had a name: the organization's alone until they get one. */
-  readonly #nameless = new Set<number>();
+  #organizationCount: OrganizationCount | null = null;
+  #organizationRun: Promise<void> | null = null;
+  readonly #counts = new Map<Account, ConversationCount>();
+  readonly #runs = new Map<Account, Promise<void>>();
   readonly #names = new BoundedCache<Account, string>(10_000);
   readonly #told = new Set<Account>();
   #tell: (line: string) => void = () => undefined;
-  #conversationsIno = 0;
+  #isStopped = false;
 
+  /** Remembers whose `cachedAccounts` inodes are. */
   constructor(store: Store, limits: QuotaLimits, cachedAccounts: number) {
     this.#store = store;
     this.#limits = limits;
-    this.#accounts = new BoundedCache(cachedAccounts);
+    this.accounts = new Accounts(store, cachedAccounts);
   }
 
   /** Where a line goes, once for each conversation, when its quota is used up; no path and no content is in it. */
@@ -70,156 +76,132 @@ export class Quotas {
     this.#names.set(account, name);
   }
 
-  /** Whoever knows says whose an inode is: it spares a look through the tables. */
-  know(ino: number, account: Account): void {
-    this.#accounts.set(ino, account);
+  /** Runs what may grow something, and runs it again when something had to be counted first. Not for who runs exclusively. */
+  async counted<Result>(work: () => Promise<Result>): Promise<Result> {
+    for (;;) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!(error instanceof Uncounted)) throw error;
+        await this.#count(error.account);
+      }
+    }
   }
 
   /** Whether an operation that has changed nothing yet is within the quotas: ENOSPC, EDQUOT, EXDEV, or a call for when it has. */
   async approveHere(notes: readonly TreeNote[]): Promise<() => void> {
-    const changes = new Map<Account, Usage>();
+    const events: UsageEvent[] = [];
+    const met: Met[] = [];
     const gone: number[] = [];
     const named = new Map<number, Account>();
-    const add = (account: Account, { bytes, inodes }: Usage) => {
-      const before = changes.get(account) ?? nothing;
-      changes.set(account, { bytes: before.bytes + bytes, inodes: before.inodes + inodes });
-    };
     const made = new Map<number, number>();
     for (const note of notes) {
-      switch (note.kind) {
-        case 'made':
-          made.set(note.ino, note.bytes);
-          break;
-        case 'named': {
-          const bytes = made.get(note.ino);
-          const account = await this.#claimHere(note, bytes !== undefined);
-          if (bytes !== undefined) add(account, { bytes, inodes: 1 });
-          else if (this.#nameless.has(note.ino) && !named.has(note.ino)) {
-            const { size } = (await this.#store.inodeHere(note.ino)) ?? { size: 0 };
-            add(account, { bytes: size, inodes: 1 });
-            add(organizationAlone, { bytes: -size, inodes: -1 });
-            named.set(note.ino, account);
-          }
-          made.delete(note.ino);
-          break;
+      const { ino } = note;
+      if (note.kind === 'made') made.set(ino, note.bytes);
+      else if (note.kind === 'gone') {
+        const account = named.get(ino) ?? this.accounts.known(ino) ?? organizationAlone;
+        events.push({ account, ino, bytes: -note.bytes, inodes: -1 });
+        gone.push(ino);
+      } else {
+        const bytes = made.get(ino);
+        made.delete(ino);
+        const account = await this.accounts.claimHere(note.parent, ino, bytes !== undefined);
+        if (bytes !== undefined) events.push({ account, ino, bytes, inodes: 1 });
+        else if (this.accounts.isNameless(ino) && !named.has(ino)) {
+          const { size } = (await this.#store.inodeHere(ino)) ?? { size: 0 };
+          events.push(
+            { account: organizationAlone, ino, bytes: -size, inodes: -1 },
+            { account, ino, bytes: size, inodes: 1 },
+          );
+          named.set(ino, account);
+        } else if (this.#counts.has(account)) {
+          const inode = await this.#store.inodeHere(ino);
+          if (inode) met.push({ account, ino, bytes: inode.size, holdsOthers: isDirectory(inode.mode) });
         }
-        case 'gone':
-          add(named.get(note.ino) ?? this.#known(note.ino) ?? organizationAlone, { bytes: -note.bytes, inodes: -1 });
-          gone.push(note.ino);
       }
     }
-    for (const bytes of made.values()) add(organizationAlone, { bytes, inodes: 1 });
-    for (const [account, change] of changes) await this.#requireHere(account, change, sum(changes.values()));
+    for (const [ino, bytes] of made) events.push({ account: organizationAlone, ino, bytes, inodes: 1 });
+    this.#requireRoom(events);
     return () => {
-      for (const [account, change] of changes) this.#add(account, change);
-      for (const ino of made.keys()) this.#nameless.add(ino);
-      for (const ino of named.keys()) this.#nameless.delete(ino);
-      for (const ino of gone) {
-        this.#pinned.delete(ino);
-        this.#nameless.delete(ino);
-      }
+      for (const { account, ino, bytes, holdsOthers } of met) this.#counts.get(account)?.meet(ino, bytes, holdsOthers);
+      for (const event of events) this.#note(event);
+      for (const ino of made.keys()) this.accounts.made(ino);
+      for (const ino of named.keys()) this.accounts.named(ino);
+      for (const ino of gone) this.accounts.gone(ino);
     };
   }
 
   /** The same for a file that becomes `bytes` longer, or shorter. */
   async resizeHere(ino: number, bytes: number): Promise<() => void> {
-    const account = await this.#accountHere(ino);
-    const change = { bytes, inodes: 0 };
-    await this.#requireHere(account, change, change);
-    return () => this.#add(account, change);
+    if (bytes === 0) return () => undefined;
+    const event = { account: await this.accounts.ofHere(ino), ino, bytes, inodes: 0 } as const;
+    this.#requireRoom([event]);
+    return () => this.#note(event);
   }
 
-  /** A file was closed for the last time and has a name. */
-  closed(ino: number): void {
-    this.#pinned.delete(ino);
+  /** What a conversation may have, has, and may still get. Not for who runs exclusively. */
+  async allowance(account: Account): Promise<{ limit: Usage; used: Usage; available: Usage }> {
+    for (;;) {
+      await this.#count(account);
+      const all = this.#organization;
+      const used = account === organizationAlone ? all : this.#conversations.get(account);
+      if (!all || !used) continue;
+      const limit = account === organizationAlone ? this.#limits.organization : this.#limits.conversation;
+      const left = (kind: keyof Usage) =>
+        Math.min(limit[kind] - used[kind], this.#limits.organization[kind] - all[kind]);
+      return { limit, used, available: { bytes: Math.max(0, left('bytes')), inodes: Math.max(0, left('inodes')) } };
+    }
   }
 
-  /** What a conversation may have, has, and may still get. */
-  async allowanceHere(account: Account): Promise<{ limit: Usage; used: Usage; available: Usage }> {
-    const organization = await this.#organizationHere();
-    const whole = this.#limits.organization;
-    const left = { bytes: whole.bytes - organization.bytes, inodes: whole.inodes - organization.inodes };
-    const isAlone = account === organizationAlone;
-    const limit = isAlone ? whole : this.#limits.conversation;
-    const used = isAlone ? organization : await this.#conversationHere(account);
-    const available = {
-      bytes: Math.max(0, Math.min(limit.bytes - used.bytes, left.bytes)),
-      inodes: Math.max(0, Math.min(limit.inodes - used.inodes, left.inodes)),
-    };
-    return { limit, used, available };
-  }
-
-  /** After a pull: where the tables agree with memory nothing came that counts, and the walks are spared. */
-  async confirmHere(): Promise<void> {
-    this.#accounts.clear();
-    this.#conversationsIno = 0;
-    const before = this.#organization;
-    if (!before) return;
-    this.#organization = null;
-    const now = await this.#organizationHere();
-    if (now.bytes !== before.bytes || now.inodes !== before.inodes) this.#conversations.clear();
+  /** A pull may have brought what counts. */
+  forget(): void {
+    this.accounts.forget();
+    this.#isConfirmed = false;
+    this.#organizationCount = null;
+    this.#counts.clear();
   }
 
   /** What was counted may not have come to be. */
   lost(): void {
+    this.forget();
     this.#organization = null;
     this.#conversations.clear();
-    this.#nameless.clear();
   }
 
-  /** Whose an inode becomes or was by its name; what is one conversation's cannot become another's. */
-  async #claimHere({ parent, ino }: { parent: number; ino: number }, isNew: boolean): Promise<Account> {
-    const account = parent === (await this.#conversationsHere()) ? ino : await this.#accountHere(parent);
-    const before = isNew || this.#nameless.has(ino) ? account : await this.#accountHere(ino);
-    if (before !== account) throw new FileError('EXDEV', 'a move from one conversation to another');
-    this.#accounts.set(ino, account);
-    if (this.#store.isOpen(ino)) this.#pinned.set(ino, account);
-    return account;
+  stop(): void {
+    this.#isStopped = true;
   }
 
-  #known(ino: number): Account | undefined {
-    if (this.#nameless.has(ino)) return organizationAlone;
-    return this.#pinned.get(ino) ?? this.#accounts.get(ino);
-  }
-
-  async #accountHere(ino: number): Promise<Account> {
-    const passed: number[] = [];
-    let account: Account = organizationAlone;
-    for (let at = ino; at !== rootIno; ) {
-      const known = this.#known(at);
-      if (known !== undefined) {
-        account = known;
-        break;
-      }
-      passed.push(at);
-      const parent = await this.#store.parentHere(at);
-      // No name leads here: nothing is remembered, for one may come.
-      if (parent === 0) return organizationAlone;
-      if (parent === (await this.#conversationsHere())) {
-        account = at;
-        break;
-      }
-      at = parent;
+  #requireRoom(events: readonly UsageEvent[]): void {
+    const changes = new Map<Account, Usage>();
+    let all = nothing;
+    for (const event of events) {
+      changes.set(event.account, plus(changes.get(event.account) ?? nothing, event));
+      all = plus(all, event);
     }
-    for (const one of passed) this.#accounts.set(one, account);
-    return account;
-  }
-
-  async #conversationsHere(): Promise<number> {
-    if (this.#conversationsIno === 0) this.#conversationsIno = await this.#store.nameHere(rootIno, 'conversations');
-    // 0 is nobody's parent.
-    return this.#conversationsIno;
+    for (const [account, change] of changes) {
+      if (change.bytes > 0 || change.inodes > 0) this.#requireRoomOf(account, change, all);
+    }
   }
 
   /** `change` of one account within `all` of an operation. */
-  async #requireHere(account: Account, change: Usage, all: Usage): Promise<void> {
-    if (change.bytes <= 0 && change.inodes <= 0) return;
-    if (account !== organizationAlone) {
-      const excess = exceeded(await this.#conversationHere(account), change, this.#limits.conversation);
-      if (excess) throw this.#usedUp(account, 'EDQUOT', excess);
+  #requireRoomOf(account: Account, change: Usage, all: Usage): void {
+    if (!this.#organization) throw new Uncounted(account);
+    const { organization, conversation } = this.#limits;
+    const isAlone = account === organizationAlone;
+    const own = isAlone ? undefined : this.#conversations.get(account);
+    // A conversation has no more than all have: mostly that is little enough, and its own need not be counted.
+    const most = own ?? this.#organization;
+    if (!this.#isConfirmed) {
+      const isClose = exceeded(most, change, nearly(isAlone ? organization : conversation)) !== null;
+      if (isClose || exceeded(this.#organization, all, nearly(organization))) throw new Uncounted(account);
+      this.#confirmLater();
     }
-    const excess = exceeded(await this.#organizationHere(), all, this.#limits.organization);
-    if (excess) throw this.#usedUp(account, 'ENOSPC', excess);
+    const excess = isAlone ? null : exceeded(most, change, conversation);
+    if (excess && !own) throw new Uncounted(account);
+    if (excess) throw this.#usedUp(account, 'EDQUOT', excess);
+    const excessOfAll = exceeded(this.#organization, all, organization);
+    if (excessOfAll) throw this.#usedUp(account, 'ENOSPC', excessOfAll);
   }
 
   #usedUp(account: Account, errno: 'EDQUOT' | 'ENOSPC', excess: keyof Usage): FileError {
@@ -238,104 +220,88 @@ export class Quotas {
     return new FileError(errno, `${whose} quota of ${what} is used up`);
   }
 
-  #add(account: Account, { bytes, inodes }: Usage): void {
-    if (this.#organization) {
-      this.#organization = { bytes: this.#organization.bytes + bytes, inodes: this.#organization.inodes + inodes };
-    }
-    const known = this.#conversations.get(account);
-    if (known) this.#conversations.set(account, { bytes: known.bytes + bytes, inodes: known.inodes + inodes });
+  #note(event: UsageEvent): void {
+    if (this.#organization) this.#organization = plus(this.#organization, event);
+    const known = this.#conversations.get(event.account);
+    if (known) this.#conversations.set(event.account, plus(known, event));
+    this.#organizationCount?.note(event);
+    this.#counts.get(event.account)?.note(event);
   }
 
-  async #organizationHere(): Promise<Usage> {
-    this.#organization ??= await this.#countAllHere();
-    return this.#organization;
+  async #count(account: Account): Promise<void> {
+    if (!this.#organization || !this.#isConfirmed) await this.#runOnceForAll();
+    if (account === organizationAlone || this.#conversations.get(account)) return;
+    const run = this.#runs.get(account) ?? this.#countConversation(account).finally(() => this.#runs.delete(account));
+    this.#runs.set(account, run);
+    await run;
   }
 
-  async #conversationHere(account: Account): Promise<Usage> {
-    const known = this.#conversations.get(account);
-    if (known) return known;
-    const usage = await this.#walkHere(account);
-    this.#conversations.set(account, usage);
-    return usage;
+  #runOnceForAll(): Promise<void> {
+    this.#organizationRun ??= this.#countOrganization().finally(() => {
+      this.#organizationRun = null;
+    });
+    return this.#organizationRun;
   }
 
-  async #countAllHere(): Promise<Usage> {
-    const { driver } = this.#store;
-    let [bytes, inodes] = [0, 0];
-    for (let last = 0; ; ) {
-      const row = await driver.get(
-        'SELECT count(*) AS n, sum(nlink > 0) AS inodes, total(CASE WHEN nlink > 0 THEN size ELSE 0 END) AS bytes, ' +
-          'max(ino) AS last FROM (SELECT ino, nlink, size FROM fs_inode WHERE ino > ? ORDER BY ino LIMIT ?)',
-        last,
-        countStep,
-      );
-      inodes += Number(row?.inodes ?? 0);
-      bytes += Number(row?.bytes);
-      if (Number(row?.n) < countStep) break;
-      last = Number(row?.last);
-      await breathe();
-    }
-    const nameless = await this.#namelessHere(() => true);
-    return { bytes: bytes + nameless.bytes, inodes: inodes + nameless.inodes };
+  #confirmLater(): void {
+    if (this.#organizationRun) return;
+    this.#runOnceForAll().catch((error: unknown) => {
+      // Whoever needs it exactly counts again and gets the failure.
+      if (!this.#isStopped) console.error(`agentfs: usage was not counted: ${error}`);
+    });
   }
 
-  async #walkHere(account: Account): Promise<Usage> {
-    const own = await this.#store.inodeHere(account);
-    const nameless = await this.#namelessHere((ino) => this.#pinned.get(ino) === account);
-    let [bytes, inodes] = own ? [nameless.bytes + own.size, nameless.inodes + 1] : [nameless.bytes, nameless.inodes];
-    const linked = new Set<number>();
-    const directories = [account];
-    for (let directory = directories.pop(); directory !== undefined; directory = directories.pop()) {
-      for await (const { ino, mode, nlink, size } of this.#entries(directory)) {
-        if (isDirectory(Number(mode))) directories.push(Number(ino));
-        else if (Number(nlink) > 1) {
-          if (linked.has(Number(ino))) continue;
-          linked.add(Number(ino));
-        }
-        bytes += Number(size);
-        inodes += 1;
-      }
-    }
-    return { bytes, inodes };
-  }
-
-  async *#entries(directory: number): AsyncGenerator<SqlRow> {
-    for (let after = ''; ; ) {
-      const rows = await this.#store.driver.all(
-        'SELECT d.name AS name, i.ino AS ino, i.mode AS mode, i.nlink AS nlink, i.size AS size ' +
-          'FROM fs_dentry d JOIN fs_inode i ON i.ino = d.ino WHERE d.parent_ino = ? AND d.name > ? ORDER BY d.name LIMIT ?',
-        directory,
-        after,
-        walkStep,
-      );
-      yield* rows;
-      if (rows.length < walkStep) return;
-      after = String(rows.at(-1)?.name);
+  /** A pull in between makes it begin anew. */
+  async #countOrganization(): Promise<void> {
+    while (!this.#organization || !this.#isConfirmed) {
+      this.#requireRunning();
+      await this.#store.exclusive(async () => {
+        this.#organizationCount ??= new OrganizationCount(this.#store);
+        await this.#organizationCount.sliceHere();
+        if (this.#organizationCount.isDone) this.#confirm(this.#organizationCount.usage);
+      });
       await breathe();
     }
   }
 
-  /** Open files that have no name any more. */
-  async #namelessHere(counts: (ino: number) => boolean): Promise<Usage> {
-    let [bytes, inodes] = [0, 0];
-    for (const ino of this.#store.openFiles()) {
-      const inode = counts(ino) ? await this.#store.inodeHere(ino) : null;
-      if (!inode || inode.nlink > 0) continue;
-      bytes += inode.size;
-      inodes += 1;
+  #confirm(usage: Usage): void {
+    const before = this.#organization;
+    // Where nothing came that counts, no conversation has changed either.
+    if (before && (before.bytes !== usage.bytes || before.inodes !== usage.inodes)) this.#conversations.clear();
+    this.#organization = usage;
+    this.#isConfirmed = true;
+    this.#organizationCount = null;
+  }
+
+  async #countConversation(account: Account): Promise<void> {
+    while (!this.#conversations.get(account)) {
+      this.#requireRunning();
+      await this.#store.exclusive(async () => {
+        const count =
+          this.#counts.get(account) ??
+          new ConversationCount(this.#store, account, (ino) => this.accounts.isPinned(ino, account));
+        this.#counts.set(account, count);
+        await count.sliceHere();
+        if (!count.isDone) return;
+        this.#conversations.set(account, count.usage);
+        this.#counts.delete(account);
+      });
+      await breathe();
     }
-    return { bytes, inodes };
+  }
+
+  #requireRunning(): void {
+    if (this.#isStopped) throw new FileError('EIO', 'the files are being closed');
   }
 }
 
-function sum(usages: Iterable<Usage>): Usage {
-  let [bytes, inodes] = [0, 0];
-  for (const usage of usages) {
-    bytes += usage.bytes;
-    inodes += usage.inodes;
-  }
-  return { bytes, inodes };
-}
+const plus = (usage: Usage, change: Usage): Usage => ({
+  bytes: usage.bytes + change.bytes,
+  inodes: usage.inodes + change.inodes,
+});
+
+/** What others made since the last count is not in sight: this far from a limit it does not matter. */
+const nearly = ({ bytes, inodes }: Usage): Usage => ({ bytes: bytes - bytes / 16, inodes: inodes - inodes / 16 });
 
 /** Which limit would be passed; what does not grow is within its limit, whatever it has. */
 function exceeded(used: Usage, change: Usage, limit: Usage): keyof Usage | null {

@@ -15,9 +15,10 @@ import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, type InodePatch, inodeColumns, inodeOfRow } from './inode.ts';
 import { Overlay } from './overlay.ts';
-import { Quotas, type Usage } from './quota.ts';
+import { Quotas } from './quota.ts';
 import { defaultChunkSize } from './schema.ts';
 import { type Caches, nameKey, Transaction } from './transaction.ts';
+import type { Usage } from './usage.ts';
 
 export interface StoreLimits {
   /** Bytes that one file may have (EFBIG beyond). */
@@ -32,6 +33,8 @@ export interface StoreLimits {
   readonly spooledFrom: number;
   /** Bytes of written data that wait in the spool file; who writes more waits for the database. */
   readonly spool: number;
+  /** How long others wait, about, while usage is counted: a slice of the count. */
+  readonly countSliceMs: number;
   /** Bytes of read data kept in memory. */
   readonly readCache: number;
   /** Inodes and names kept in memory. */
@@ -53,6 +56,7 @@ export const defaultLimits: StoreLimits = {
   unwritten: 512 * 1024,
   spooledFrom: 256 * 1024,
   spool: 256 * 1024 ** 2,
+  countSliceMs: 4,
   readCache: 32 * 1024 ** 2,
   cachedInodes: 100_000,
   cachedNames: 200_000,
@@ -175,7 +179,7 @@ export class Store {
 
   /** Runs alone, all or nothing, within the open group. */
   transact<Result>(work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
-    return this.exclusive(() => this.transactHere(work));
+    return this.quotas.counted(() => this.exclusive(() => this.transactHere(work)));
   }
 
   /** The same for whoever runs exclusively already. */
@@ -348,7 +352,7 @@ export class Store {
     if (count > 0) this.#opens.set(ino, count);
     else {
       this.#opens.delete(ino);
-      if ((this.cachedInode(ino)?.nlink ?? 0) > 0) this.quotas.closed(ino);
+      if ((this.cachedInode(ino)?.nlink ?? 0) > 0) this.quotas.accounts.closed(ino);
     }
     return count <= 0;
   }
@@ -379,12 +383,13 @@ export class Store {
     this.#parents.clear();
     await this.sql.forget();
     await this.overlay.attachHere();
-    await this.quotas.confirmHere();
+    this.quotas.forget();
   }
 
   /** Ends what would happen later by itself. */
   stop(): void {
     this.#isStopped = true;
+    this.quotas.stop();
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
   }

@@ -2,12 +2,13 @@
  * What one holder sees: `/workspace`, `/artifacts` and Hermes' home, composed of the conversation's own directories and the
  * organization's memory and skills. Nothing else has a name in it, so nothing else can be reached (ADR-046 §5).
  */
+
+import type { Account } from './accounts.ts';
 import { FileError } from './errors.ts';
 import type { OrganizationFiles } from './files.ts';
 import { rootIno } from './ids.ts';
 import type { Inode } from './inode.ts';
 import type { Place } from './namespace.ts';
-import type { Account } from './quota.ts';
 
 /** A part of the view with one set of rules. */
 export type Zone =

@@ -162,7 +162,7 @@ const blockBytes = 4096;
 export const statfs: Operation = async (context, request) => {
   const { quotas } = context.files.store;
   const account = context.view.accountOf('workspace') ?? 0;
-  const { limit, used, available } = await context.files.store.exclusive(() => quotas.allowanceHere(account));
+  const { limit, used, available } = await quotas.allowance(account);
   const { bytes, view } = replyFor(request.header.unique, 80);
   const at = replyHeaderBytes;
   const blocks = (size: number) => Math.max(0, Math.floor(size / blockBytes));

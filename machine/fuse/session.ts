@@ -193,7 +193,7 @@ export class FuseSession {
       const wait =
         zoneRules[node.zone].shared && this.#gate.armed && !touchesNothing.has(opcode) ? this.#boundary.touch() : null;
       const account = this.#context.view.accountOf(node.zone);
-      if (account !== null) this.#context.files.store.quotas.know(node.ino, account);
+      if (account !== null) this.#context.files.store.quotas.accounts.know(node.ino, account);
       const answer = () => {
         const answered = this.#inTurn(opcode, () => operation(this.#context, request, node));
         return opcode === opcodes.readlink ? this.#unlessLedAway(request, node, answered) : answered;

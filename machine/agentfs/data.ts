@@ -137,6 +137,16 @@ export class FileData implements Keeper {
     return this.#store.exclusive(() => this.#store.commitHere());
   }
 
+  /** Runs alone, with the file as it is; `isInRows` where the rows have all its contents, and nothing is kept elsewhere. */
+  settled<Result>(ino: number, work: (inode: Inode, isInRows: boolean) => Promise<Result>): Promise<Result> {
+    return this.#store.exclusive(async () => {
+      await this.#store.writeOutHere();
+      const isElsewhere =
+        this.#unwritten.has(ino) || this.#spool?.has(ino) || this.#store.overlay.node(ino) !== undefined;
+      return work(await this.#regularHere(ino), !isElsewhere);
+    });
+  }
+
   /** Ends the open group. */
   commitAll(): Promise<void> {
     return this.#store.exclusive(() => this.commitAllHere());

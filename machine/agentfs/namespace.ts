@@ -2,7 +2,6 @@
  * Names: what a directory holds, and every operation that changes it. Each is one transaction; each failure is a FileError
  * and changes nothing.
  */
-import { breathe } from './breathe.ts';
 import type { FileData } from './data.ts';
 import { rowsOfSlice } from './drain.ts';
 import { FileError } from './errors.ts';
@@ -70,41 +69,51 @@ export class Namespace {
   }
 
   /** All entries of a directory, in the order of their names' bytes. */
-  list(ino: number): Promise<DirectoryEntry[]> {
-    return this.#store.exclusive(async () => {
-      const directory = await this.#store.inodeHere(ino);
-      if (!directory) throw new FileError('ENOENT', `directory ${ino} is gone`);
-      if (!isDirectory(directory.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
-      const entries: DirectoryEntry[] = [];
-      const rows = (after: string) =>
-        this.#store.sql.all(
-          `SELECT d.name AS name, d.ino AS named, ${inodeColumns} FROM fs_dentry d LEFT JOIN fs_inode i ON i.ino = d.ino ` +
-            'WHERE d.parent_ino = ? AND d.name > ? ORDER BY d.name LIMIT ?',
-          ino,
-          after,
-          listPage,
-        );
-      for (let page = await rows(''); ; page = await rows(String(page.at(-1)?.name))) {
-        for (const row of page) {
-          const name = String(row.name);
-          // One that memory is ahead of may have no row yet.
-          const inode = this.#store.cachedInode(Number(row.named)) ?? (row.ino === null ? null : inodeOfRow(row));
-          if (!inode) continue;
-          entries.push({ name, inode });
-          this.#store.remember(ino, name, inode);
-        }
-        if (page.length < listPage) return this.#withBase(ino, entries);
-        await breathe();
-      }
-    });
+  async list(ino: number): Promise<DirectoryEntry[]> {
+    const entries: DirectoryEntry[] = [];
+    for await (const page of this.pages(ino)) entries.push(...page);
+    return entries.sort((a, b) => Buffer.compare(Buffer.from(a.name), Buffer.from(b.name)));
   }
 
-  /** What only the base has in a directory, too. */
-  #withBase(ino: number, entries: DirectoryEntry[]): DirectoryEntry[] {
-    const lower = this.#store.overlay.children(ino);
-    if (lower.size === 0) return entries;
-    for (const [name, { inode }] of lower) entries.push({ name, inode: this.#store.cachedInode(inode.ino) ?? inode });
-    return entries.sort((a, b) => Buffer.compare(Buffer.from(a.name), Buffer.from(b.name)));
+  /**
+   * The entries of a directory, some at a time: what is made or removed meanwhile may come or not, everything else comes once.
+   * What only the base has comes last. ENOENT when the directory is gone.
+   */
+  async *pages(ino: number): AsyncGenerator<DirectoryEntry[], void> {
+    for (let after: string | null = ''; after !== null; ) {
+      const from: string = after;
+      const page = await this.#store.exclusive(() => this.#pageHere(ino, from));
+      yield page.entries;
+      after = page.last;
+    }
+  }
+
+  /** `last`: the name that the next page begins behind; null when there is none. */
+  async #pageHere(ino: number, after: string): Promise<{ entries: DirectoryEntry[]; last: string | null }> {
+    const directory = await this.#store.inodeHere(ino);
+    if (!directory) throw new FileError('ENOENT', `directory ${ino} is gone`);
+    if (!isDirectory(directory.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
+    const rows = await this.#store.sql.all(
+      `SELECT d.name AS name, d.ino AS named, ${inodeColumns} FROM fs_dentry d LEFT JOIN fs_inode i ON i.ino = d.ino ` +
+        'WHERE d.parent_ino = ? AND d.name > ? ORDER BY d.name LIMIT ?',
+      ino,
+      after,
+      listPage,
+    );
+    const entries: DirectoryEntry[] = [];
+    for (const row of rows) {
+      const name = String(row.name);
+      // One that memory is ahead of may have no row yet.
+      const inode = this.#store.cachedInode(Number(row.named)) ?? (row.ino === null ? null : inodeOfRow(row));
+      if (!inode) continue;
+      entries.push({ name, inode });
+      this.#store.remember(ino, name, inode);
+    }
+    if (rows.length === listPage) return { entries, last: String(rows.at(-1)?.name) };
+    for (const [name, { inode }] of this.#store.overlay.children(ino)) {
+      entries.push({ name, inode: this.#store.cachedInode(inode.ino) ?? inode });
+    }
+    return { entries, last: null };
   }
 
   /** Makes a file (regular, FIFO, socket or device). `open` counts it as open in the same step. */
@@ -116,6 +125,17 @@ export class Namespace {
       const inode = { ...freshInode(randomIno(), mode, 0, ownerIn(parent, options.owner)), rdev: options.rdev ?? 0 };
       await transaction.insertInode(inode);
       if (options.open) transaction.afterCommit(() => this.#store.opened(inode.ino));
+      return inode;
+    });
+  }
+
+  /** Makes a regular file without a name (O_TMPFILE), open: it is gone with its last close unless `link` named it. */
+  openNameless(directory: number, mode: number, owner?: Owner): Promise<Inode> {
+    return this.#store.transact(async (transaction) => {
+      const parent = await transaction.directory(directory);
+      const inode = { ...freshInode(randomIno(), mode, 0, ownerIn(parent, owner)), nlink: 0 };
+      transaction.insertInode(inode);
+      transaction.afterCommit(() => this.#store.opened(inode.ino));
       return inode;
     });
   }
@@ -159,8 +179,9 @@ export class Namespace {
   link(ino: number, place: Place): Promise<Inode> {
     return this.#make(place, async (transaction) => {
       const inode = await transaction.inode(ino);
-      // A file without a name cannot get one again: its rows go when it is closed.
-      if (!inode || inode.nlink === 0) throw new FileError('ENOENT', `file ${ino} is gone`);
+      // One without a name is there as long as it is open. (The kernel lets only one that never had a name get one.)
+      if (!inode || (inode.nlink === 0 && !this.#store.isOpen(ino)))
+        throw new FileError('ENOENT', `file ${ino} is gone`);
       if (isDirectory(inode.mode)) throw new FileError('EPERM', 'a directory has one name');
       return transaction.patchInode(inode, { nlink: inode.nlink + 1, ctime: now() });
     });

@@ -4,8 +4,7 @@
  */
 import type { OrganizationFiles } from './files.ts';
 import { rootIno } from './ids.ts';
-import type { Inode } from './inode.ts';
-import type { Child, FileView, Found, ViewNode, Zone } from './views.ts';
+import type { Child, FileView, Found, ViewEntry, ViewNode } from './views.ts';
 
 export class TreeView implements FileView {
   readonly files: OrganizationFiles;
@@ -43,7 +42,7 @@ export class TreeView implements FileView {
     return inode ? { zone, inode } : null;
   }
 
-  async list({ zone, ino }: ViewNode): Promise<{ name: string; zone: Zone; inode: Inode }[]> {
-    return (await this.files.names.list(ino)).map(({ name, inode }) => ({ name, zone, inode }));
+  async *pages({ zone, ino }: ViewNode): AsyncGenerator<ViewEntry[], void> {
+    for await (const page of this.files.names.pages(ino)) yield page.map((entry) => ({ ...entry, zone }));
   }
 }

@@ -64,6 +64,11 @@ export const zoneRules: Readonly<Record<Zone, ZoneRules>> = {
 /** Whose files a view shows: each as its row says, or all as those of the one user that a holder has. */
 export type Ownership = 'kept' | 'squashed';
 
+/** An entry of a directory, as a view shows it. */
+export interface ViewEntry extends Found {
+  readonly name: string;
+}
+
 /** What a mount shows. */
 export interface FileView {
   readonly files: OrganizationFiles;
@@ -83,7 +88,7 @@ export interface FileView {
   child(directory: ViewNode, name: string): Child | null;
   placeToChange(directory: ViewNode, name: string): Extract<Child, { kind: 'place' }>;
   lookup(directory: ViewNode, name: string): Found | null | Promise<Found | null>;
-  list(directory: ViewNode): Promise<{ name: string; zone: Zone; inode: Inode }[]>;
+  pages(directory: ViewNode): AsyncGenerator<ViewEntry[], void>;
 }
 
 /** Something in the view. The same inode in two zones is two nodes. */
@@ -200,22 +205,33 @@ export class HolderView implements FileView {
     return inode ? { zone, inode } : null;
   }
 
-  /** Every entry of a directory. */
-  async list(directory: ViewNode): Promise<{ name: string; zone: Zone; inode: Inode }[]> {
-    if (directory.zone === 'root') return this.#existing(directory, [...this.#root.keys()]);
-    const entries = (await this.files.names.list(directory.ino)).map(({ name, inode }) => {
-      const child = this.child(directory, name);
-      return { name, inode, zone: child?.kind === 'place' ? child.zone : directory.zone };
-    });
-    if (directory.zone !== 'home') return entries;
+  /** Every entry of a directory, some at a time. */
+  async *pages(directory: ViewNode): AsyncGenerator<ViewEntry[], void> {
+    if (directory.zone === 'root') {
+      yield await this.#existing(directory, [...this.#root.keys()]);
+      return;
+    }
     // What `state/` holds under a name that the composition uses cannot be seen.
-    const special = [...ofConversation, ...this.#home.keys()];
-    const own = entries.filter(({ name }) => !special.includes(name));
-    return [...own, ...(await this.#existing(directory, special))];
+    const special = directory.zone === 'home' ? [...ofConversation, ...this.#home.keys()] : [];
+    for await (const page of this.files.names.pages(directory.ino)) {
+      const own = special.length === 0 ? page : page.filter(({ name }) => !special.includes(name));
+      yield own.map(({ name, inode }) => {
+        const child = this.child(directory, name);
+        return { name, inode, zone: child?.kind === 'place' ? child.zone : directory.zone };
+      });
+    }
+    if (special.length > 0) yield await this.#existing(directory, special);
   }
 
-  async #existing(directory: ViewNode, names: string[]): Promise<{ name: string; zone: Zone; inode: Inode }[]> {
-    const entries: { name: string; zone: Zone; inode: Inode }[] = [];
+  /** All at once. */
+  async list(directory: ViewNode): Promise<ViewEntry[]> {
+    const entries: ViewEntry[] = [];
+    for await (const page of this.pages(directory)) entries.push(...page);
+    return entries;
+  }
+
+  async #existing(directory: ViewNode, names: string[]): Promise<ViewEntry[]> {
+    const entries: ViewEntry[] = [];
     for (const name of names) {
       const found = await this.lookup(directory, name);
       if (found) entries.push({ name, ...found });

@@ -1,9 +1,10 @@
-/** The kernel's requests about open files and directories. */
+/** The kernel's requests about open files. */
 import { FileError } from '../agentfs/errors.ts';
-import { isDirectory, modeFormat } from '../agentfs/schema.ts';
+import { isDirectory } from '../agentfs/schema.ts';
+import { seek } from '../agentfs/seek.ts';
 import { type ViewNode, zoneRules } from '../agentfs/views.ts';
 import { decodeName, emptyReply, type MountContext, type Operation } from './context.ts';
-import type { ListedEntry, OpenFile } from './handles.ts';
+import type { OpenFile } from './handles.ts';
 import { entryBytes, type Request, replyFor, replyHeaderBytes, writeEntry, writeU64 } from './wire.ts';
 
 const accessMode = 0o3;
@@ -54,6 +55,18 @@ export const create: Operation = async (context, request, node) => {
   const { bytes, view } = replyFor(request.header.unique, entryBytes + 16);
   writeEntry(view, replyHeaderBytes, context.entry(zone, inode));
   writeOpened(context, view, replyHeaderBytes + entryBytes, { zone, ino: inode.ino }, flags);
+  return bytes;
+};
+
+/** O_TMPFILE: a file without a name, which may get one while it is open. */
+export const tmpfile: Operation = async (context, request, node) => {
+  if (zoneRules[node.zone].readOnly) throw new FileError('EROFS', 'a file without a name');
+  context.handles.requireRoom();
+  const { owner } = context.maker(request);
+  const inode = await context.files.names.openNameless(node.ino, request.u32(4), owner);
+  const { bytes, view } = replyFor(request.header.unique, entryBytes + 16);
+  writeEntry(view, replyHeaderBytes, context.entry(node.zone, inode));
+  writeOpened(context, view, replyHeaderBytes + entryBytes, { zone: node.zone, ino: inode.ino }, request.u32(0));
   return bytes;
 };
 
@@ -116,6 +129,26 @@ export const release: Operation = async (context, request) => {
   return emptyReply(request);
 };
 
+const whences = new Map<number, 'data' | 'hole'>([
+  [3, 'data'],
+  [4, 'hole'],
+]);
+
+/**
+ * SEEK_DATA and SEEK_HOLE. Pages that a mapping changed are the kernel's until it writes them, and it asks without doing so:
+ * of a file that somebody may map for writing everything is data, or a copy that leaves out holes would lose them.
+ */
+export const lseek: Operation = async (context, request) => {
+  const { node } = context.handles.file(request.u64(0));
+  const offset = request.u64(8);
+  const what = whences.get(request.u32(16));
+  if (!what) throw new FileError('EINVAL', `whence ${request.u32(16)}`);
+  const isKnown = zoneRules[node.zone].cached && !context.handles.mayMap(node.ino);
+  const { bytes, view } = replyFor(request.header.unique, 8);
+  writeU64(view, replyHeaderBytes, await seek(context.files, node.ino, offset, what, isKnown ? 'rows' : 'all data'));
+  return bytes;
+};
+
 const fallocateModes = { keepSize: 1, punchHole: 2, zeroRange: 16 } as const;
 
 export const fallocate: Operation = async (context, request) => {
@@ -135,64 +168,3 @@ export const fallocate: Operation = async (context, request) => {
   if (grows && offset + length > size) await data.truncate(node.ino, offset + length);
   return emptyReply(request);
 };
-
-export const opendir: Operation = async (context, request, node) => {
-  const inode = await context.files.store.inode(node.ino);
-  if (!inode) throw new FileError('ESTALE', 'the directory is gone');
-  if (!isDirectory(inode.mode)) throw new FileError('ENOTDIR', 'no directory');
-  const { bytes, view } = replyFor(request.header.unique, 16);
-  writeU64(view, replyHeaderBytes, context.handles.add({ kind: 'directory', node, entries: null }));
-  return bytes;
-};
-
-export const releasedir: Operation = (context, request) => {
-  context.handles.remove(request.u64(0));
-  return emptyReply(request);
-};
-
-export const fsyncdir: Operation = async (context, request) => {
-  await context.files.store.sync();
-  return emptyReply(request);
-};
-
-export const readdir: Operation = (context, request) => list(context, request, false);
-export const readdirplus: Operation = (context, request) => list(context, request, true);
-
-async function list(context: MountContext, request: Request, plus: boolean): Promise<Uint8Array> {
-  const directory = context.handles.directory(request.u64(0));
-  const offset = request.u64(8);
-  const room = Math.min(request.u32(16), 1024 * 1024);
-  if (!directory.entries || offset === 0) {
-    const entries = await context.view.list(directory.node);
-    const self = await context.files.store.inode(directory.node.ino);
-    if (!self) throw new FileError('ENOENT', 'the directory is gone');
-    const dots = ['.', '..'].map((name) => ({ name: Buffer.from(name), zone: directory.node.zone, inode: self }));
-    const listed = entries.map(({ name, zone, inode }) => ({ name: Buffer.from(name), zone, inode }));
-    context.handles.list(directory, [...dots, ...listed]);
-  }
-  const entries = directory.entries ?? [];
-  const { bytes, view } = replyFor(request.header.unique, room);
-  let at = replyHeaderBytes;
-  for (let index = offset; index < entries.length; index++) {
-    const entry = entries[index]!;
-    const head = plus ? entryBytes : 0;
-    const length = (head + 24 + entry.name.length + 7) & ~7;
-    if (at + length > bytes.length) break;
-    // Dots have no entry of their own: the kernel knows them.
-    if (plus && index >= 2) await writeListed(context, view, at, entry);
-    writeU64(view, at + head, entry.inode.ino);
-    writeU64(view, at + head + 8, index + 1);
-    view.setUint32(at + head + 16, entry.name.length, true);
-    view.setUint32(at + head + 20, (entry.inode.mode & modeFormat) >>> 12, true);
-    bytes.set(entry.name, at + head + 24);
-    at += length;
-  }
-  view.setUint32(0, at, true);
-  return bytes.subarray(0, at);
-}
-
-/** The attributes as they are now, not as they were when the list was made: the kernel will remember them. */
-async function writeListed(context: MountContext, view: DataView, at: number, entry: ListedEntry): Promise<void> {
-  const inode = await context.files.store.inode(entry.inode.ino);
-  if (inode && inode.nlink > 0) writeEntry(view, at, context.entry(entry.zone, inode));
-}

@@ -1,6 +1,5 @@
 /** What the kernel has open: numbers for files and directory lists, bounded. */
 import { FileError } from '../agentfs/errors.ts';
-import type { Inode } from '../agentfs/inode.ts';
 import type { ViewNode, Zone } from '../agentfs/views.ts';
 
 export interface OpenFile {
@@ -17,14 +16,17 @@ export interface OpenFile {
 export interface ListedEntry {
   readonly name: Uint8Array;
   readonly zone: Zone;
-  readonly inode: Inode;
+  readonly ino: number;
+  readonly mode: number;
 }
 
 export interface OpenDirectory {
   readonly kind: 'directory';
   readonly node: ViewNode;
-  /** The entries as they were when reading began; a list stays the same while its reader removes what it read. */
-  entries: readonly ListedEntry[] | null;
+  /** What has been read of the list since its beginning: the place of each entry in it is its cookie. */
+  entries: ListedEntry[];
+  /** What comes then; null before the first read and after the last entry. */
+  more: AsyncGenerator<ListedEntry[], void> | null;
 }
 
 export type Handle = OpenFile | OpenDirectory;
@@ -62,19 +64,36 @@ export class Handles {
     return handle;
   }
 
-  /** Keeps what a directory holds for its reader. ENOMEM beyond the limit. */
-  list(directory: OpenDirectory, entries: readonly ListedEntry[]): void {
-    this.#listed += entries.length - (directory.entries?.length ?? 0);
-    directory.entries = entries;
-    if (this.#listed > maxListedEntries) throw new FileError('ENOMEM', 'too many directory entries are being read');
+  /** Begins a directory's list anew. */
+  rewind(directory: OpenDirectory, more: AsyncGenerator<ListedEntry[], void>): void {
+    this.#listed -= directory.entries.length;
+    directory.entries = [];
+    directory.more = more;
+  }
+
+  /** Keeps what a directory holds for its reader, who may come back to it. ENOMEM beyond the limit. */
+  listed(directory: OpenDirectory, entries: readonly ListedEntry[]): void {
+    if (this.#listed + entries.length > maxListedEntries) {
+      throw new FileError('ENOMEM', 'too many directory entries are being read');
+    }
+    this.#listed += entries.length;
+    for (const entry of entries) directory.entries.push(entry);
   }
 
   remove(number: number): Handle | null {
     const handle = this.#handles.get(number);
     if (!handle) return null;
     this.#handles.delete(number);
-    if (handle.kind === 'directory') this.#listed -= handle.entries?.length ?? 0;
+    if (handle.kind === 'directory') this.#listed -= handle.entries.length;
     return handle;
+  }
+
+  /** Whether somebody may have a mapping of the file that changes it. */
+  mayMap(ino: number): boolean {
+    for (const handle of this.#handles.values()) {
+      if (handle.kind === 'file' && handle.mapsToWrite && handle.node.ino === ino) return true;
+    }
+    return false;
   }
 
   values(): IterableIterator<Handle> {

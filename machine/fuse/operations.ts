@@ -1,10 +1,16 @@
 /** Which function answers which message. */
 import type { Operation } from './context.ts';
+import * as directories from './directory-operations.ts';
 import * as files from './file-operations.ts';
 import { init } from './init.ts';
 import * as names from './name-operations.ts';
 import { errorReply, opcodes } from './wire.ts';
 
+/**
+ * What is missing here is ENOSYS, which the kernel remembers: extended attributes are EOPNOTSUPP from then on, without a
+ * message; copy_file_range copies through its page cache; locks and flock are the kernel's own, which is right as long as one
+ * mount serves a conversation.
+ */
 export const operations: ReadonlyMap<number, Operation> = new Map<number, Operation>([
   [opcodes.init, init],
   [opcodes.lookup, names.lookup],
@@ -29,12 +35,14 @@ export const operations: ReadonlyMap<number, Operation> = new Map<number, Operat
   [opcodes.fsync, files.fsync],
   [opcodes.release, files.release],
   [opcodes.fallocate, files.fallocate],
-  [opcodes.opendir, files.opendir],
-  [opcodes.readdir, files.readdir],
-  [opcodes.readdirplus, files.readdirplus],
-  [opcodes.releasedir, files.releasedir],
-  [opcodes.fsyncdir, files.fsyncdir],
-  [opcodes.syncfs, files.fsyncdir],
+  [opcodes.lseek, files.lseek],
+  [opcodes.tmpfile, files.tmpfile],
+  [opcodes.opendir, directories.opendir],
+  [opcodes.readdir, directories.readdir],
+  [opcodes.readdirplus, directories.readdirplus],
+  [opcodes.releasedir, directories.releasedir],
+  [opcodes.fsyncdir, directories.fsyncdir],
+  [opcodes.syncfs, directories.fsyncdir],
   [opcodes.destroy, (_context, request) => errorReply(request.header.unique, 0)],
   // No node is remembered, and every operation is short: there is nothing to forget and nothing to interrupt.
   [opcodes.forget, () => null],

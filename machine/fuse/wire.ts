@@ -44,6 +44,7 @@ export const opcodes = {
   rename2: 45,
   lseek: 46,
   syncfs: 50,
+  tmpfile: 51,
 } as const;
 
 export const headerBytes = 40;

@@ -4,11 +4,16 @@ import type { RenameMode } from './namespace.ts';
 
 export interface ModelNode {
   readonly kind: 'file' | 'directory' | 'symlink';
-  readonly entries: Map<string, ModelNode>;
+  entries: Map<string, ModelNode>;
+  /** Never changed in place: what was there at another time can be kept. */
   data: Uint8Array;
   target: string;
   nlink: number;
   mode: number;
+  uid: number;
+  gid: number;
+  /** Nanoseconds since 1970, where somebody set it; null where the clock did. */
+  mtime: bigint | null;
 }
 
 const fail = (errno: Errno): never => {
@@ -26,26 +31,32 @@ export class Model {
   create(parent: ModelNode, name: string, kind: ModelNode['kind'], target = ''): ModelNode {
     this.#requireDirectory(parent);
     if (parent.entries.has(name)) fail('EEXIST');
-    const node = make(kind);
+    const node = this.#made(parent, kind);
     node.target = target;
     this.#enter(parent, name, node);
     return node;
   }
 
-  link(node: ModelNode, parent: ModelNode, name: string): void {
+  /** A file that has no name (yet). */
+  createNameless(parent: ModelNode): ModelNode {
+    this.#requireDirectory(parent);
+    return { ...this.#made(parent, 'file'), nlink: 0 };
+  }
+
+  link(node: ModelNode, isOpen: boolean, parent: ModelNode, name: string): void {
     this.#requireDirectory(parent);
     if (parent.entries.has(name)) fail('EEXIST');
-    if (node.nlink === 0) fail('ENOENT');
+    if (node.nlink === 0 && !isOpen) fail('ENOENT');
     if (node.kind === 'directory') fail('EPERM');
     node.nlink += 1;
-    parent.entries.set(name, node);
+    this.#enter(parent, name, node);
   }
 
   unlink(parent: ModelNode, name: string): void {
     this.#requireDirectory(parent);
     const node = parent.entries.get(name) ?? fail('ENOENT');
     if (node.kind === 'directory') fail('EISDIR');
-    parent.entries.delete(name);
+    this.#leave(parent, name);
     node.nlink -= 1;
   }
 
@@ -86,30 +97,44 @@ export class Model {
     this.#enter(to, newName, moved);
   }
 
-  write(node: ModelNode, offset: number, bytes: Uint8Array): void {
+  write(node: ModelNode, offset: number | 'end', bytes: Uint8Array): void {
     if (bytes.length === 0) return;
-    this.truncate(node, Math.max(node.data.length, offset + bytes.length));
-    node.data.set(bytes, offset);
+    const at = offset === 'end' ? node.data.length : offset;
+    this.truncate(node, Math.max(node.data.length, at + bytes.length));
+    node.data.set(bytes, at);
   }
 
   truncate(node: ModelNode, size: number): void {
     const data = new Uint8Array(size);
     data.set(node.data.subarray(0, size));
     node.data = data;
+    node.mtime = null;
   }
 
   punch(node: ModelNode, offset: number, length: number): void {
+    if (offset >= node.data.length) return;
+    this.truncate(node, node.data.length);
     node.data.fill(0, offset, offset + length);
+  }
+
+  #made(parent: ModelNode, kind: ModelNode['kind']): ModelNode {
+    const node = make(kind);
+    if ((parent.mode & 0o2000) === 0) return node;
+    node.gid = parent.gid;
+    if (kind === 'directory') node.mode |= 0o2000;
+    return node;
   }
 
   #enter(parent: ModelNode, name: string, node: ModelNode): void {
     parent.entries.set(name, node);
     if (node.kind === 'directory' && parent.nlink > 1) parent.nlink += 1;
+    parent.mtime = null;
   }
 
   #leave(parent: ModelNode, name: string): void {
     if (parent.entries.get(name)?.kind === 'directory' && parent.nlink > 1) parent.nlink -= 1;
     parent.entries.delete(name);
+    parent.mtime = null;
   }
 
   #requireDirectory(node: ModelNode): void {
@@ -125,7 +150,10 @@ function make(kind: ModelNode['kind']): ModelNode {
     data: new Uint8Array(0),
     target: '',
     nlink: kind === 'directory' ? 2 : 1,
-    mode: kind === 'directory' ? 0o755 : 0o644,
+    mode: { directory: 0o755, file: 0o644, symlink: 0o777 }[kind],
+    uid: 0,
+    gid: 0,
+    mtime: null,
   };
 }
 

@@ -36,5 +36,14 @@ export function apart(scratch: string, command: readonly string[]): string[] {
 /** The command line that runs a command beside a server of `tree`; whatever is in the database directory stays in it. */
 export function onTree(scratch: string, command: readonly string[]): string[] {
   const server = join(import.meta.dir, 'tree-server.ts');
-  return [process.execPath, server, join(scratch, 'database'), join(scratch, 'tree'), '--', ...command];
+  return [
+    'env',
+    'UV_THREADPOOL_SIZE=8',
+    process.execPath,
+    server,
+    join(scratch, 'database'),
+    join(scratch, 'tree'),
+    '--',
+    ...command,
+  ];
 }

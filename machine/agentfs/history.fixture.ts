@@ -28,6 +28,8 @@ export class History {
     const versions = this.#contents.get(node) ?? [new Uint8Array(0)];
     if (versions.at(-1) !== node.data) versions.push(node.data);
     this.#contents.set(node, versions);
+    // What is written may or may not be there, and so its time.
+    if (this.#snapshots.at(-1)?.get(node)?.mtime !== node.mtime) this.changed();
   }
 
   /** All names, as they are, outlive a crash from now on. */

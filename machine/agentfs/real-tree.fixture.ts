@@ -32,14 +32,13 @@ export async function readTree(files: OrganizationFiles, ino: number): Promise<R
 export function isThat({ inode, entries }: RealNode, node: ModelNode, snapshot: Snapshot, inos: Inos): boolean {
   const attributes = snapshot.get(node);
   if (!attributes || inode.ino !== inos.get(node) || entries.size !== attributes.entries.size) return false;
-  const mtime = BigInt(inode.mtime.seconds) * 1_000_000_000n + BigInt(inode.mtime.nanoseconds);
   const isSame =
     (inode.mode & modeFormat) === formats[node.kind] &&
     (inode.mode & 0o7777) === attributes.mode &&
     inode.nlink === attributes.nlink &&
     inode.uid === attributes.uid &&
     inode.gid === attributes.gid &&
-    (attributes.mtime === null || attributes.mtime === mtime);
+    (attributes.mtime === null || attributes.mtime === nanoseconds(inode));
   if (!isSame) return false;
   return [...attributes.entries].every(([name, child]) => {
     const real = entries.get(name);
@@ -47,15 +46,40 @@ export function isThat({ inode, entries }: RealNode, node: ModelNode, snapshot: 
   });
 }
 
-/** For a message: a tree, and a model's tree in the same form. */
-export function shown({ inode, entries }: RealNode): unknown {
-  const { ino, mode, nlink, uid, gid } = inode;
-  const below = [...entries].map(([name, child]) => [name, shown(child)]);
-  return { ino, mode: mode & 0o7777, nlink, uid, gid, entries: Object.fromEntries(below) };
+/** For a message: where a tree has not what the model has, one line each. */
+export function differences(real: RealNode, model: ModelNode, inos: Inos): string[] {
+  const got = new Map(lines(real).map((line) => [line.path, line]));
+  const expected = new Map(modelLines(model, inos).map((line) => [line.path, line]));
+  const isOther = (a: Line | undefined, b: Line | undefined) =>
+    a?.what !== b?.what || (a !== undefined && b !== undefined && b.mtime !== null && a.mtime !== b.mtime);
+  return [...new Set([...got.keys(), ...expected.keys()])]
+    .filter((path) => isOther(got.get(path), expected.get(path)))
+    .map((path) => `${path}: got ${said(got.get(path))}, expected ${said(expected.get(path))}`);
 }
 
-export function shownModel(node: ModelNode, inos: Inos): unknown {
-  const { mode, nlink, uid, gid } = node;
-  const below = [...node.entries].map(([name, child]) => [name, shownModel(child, inos)]);
-  return { ino: inos.get(node), mode, nlink, uid, gid, entries: Object.fromEntries(below) };
+const said = (line: Line | undefined) => (line ? `${line.what} modified ${line.mtime ?? 'any time'}` : 'nothing');
+
+interface Line {
+  readonly path: string;
+  readonly what: string;
+  /** Nanoseconds; null for any. */
+  readonly mtime: bigint | null;
+}
+
+function lines({ inode, entries }: RealNode, path = '/'): Line[] {
+  const { ino, mode, nlink, uid, gid } = inode;
+  const what = `${ino} ${(mode & 0o7777).toString(8)} ${nlink} ${uid}:${gid}`;
+  const below = [...entries].flatMap(([name, child]) => lines(child, `${path}${name}/`));
+  return [{ path, what, mtime: nanoseconds(inode) }, ...below];
+}
+
+function modelLines(node: ModelNode, inos: Inos, path = '/'): Line[] {
+  const { mode, nlink, uid, gid, mtime } = node;
+  const what = `${inos.get(node)} ${mode.toString(8)} ${nlink} ${uid}:${gid}`;
+  const below = [...node.entries].flatMap(([name, child]) => modelLines(child, inos, `${path}${name}/`));
+  return [{ path, what, mtime }, ...below];
+}
+
+function nanoseconds({ mtime }: Inode): bigint {
+  return BigInt(mtime.seconds) * 1_000_000_000n + BigInt(mtime.nanoseconds);
 }

@@ -6,7 +6,7 @@ import { History } from './history.fixture.ts';
 import { rootIno } from './ids.ts';
 import type { Inode } from './inode.ts';
 import { Model, type ModelNode, seeded } from './model.fixture.ts';
-import { isThat, readTree, shown, shownModel } from './real-tree.fixture.ts';
+import { differences, isThat, readTree } from './real-tree.fixture.ts';
 import { modeRegular } from './schema.ts';
 import { seek } from './seek.ts';
 
@@ -54,7 +54,7 @@ export class Walk {
     const real = await readTree(this.files, rootIno);
     const left = this.history.snapshots.find((snapshot) => isThat(real, this.model.root, snapshot, this.inos));
     // What was there at last says best what is wrong.
-    if (!left) expect(shown(real)).toEqual(shownModel(this.model.root, this.inos));
+    if (!left) expect(differences(real, this.model.root, this.inos)).toEqual([]);
     const contents = new Map<ModelNode, Uint8Array>();
     for (const node of left!.keys()) {
       if (node.kind !== 'file') continue;
@@ -72,10 +72,8 @@ export class Walk {
   async compare(): Promise<void> {
     const snapshot = new History(this.model.root).snapshots[0]!;
     const real = await readTree(this.files, rootIno);
-    if (!isThat(real, this.model.root, snapshot, this.inos)) {
-      expect(shown(real)).toEqual(shownModel(this.model.root, this.inos));
-      throw new Error('the attributes differ');
-    }
+    expect(differences(real, this.model.root, this.inos)).toEqual([]);
+    expect(isThat(real, this.model.root, snapshot, this.inos)).toBe(true);
     for (const node of snapshot.keys()) {
       if (node.kind === 'symlink') expect(await this.files.names.readSymlink(this.ino(node))).toBe(node.target);
       if (node.kind !== 'file') continue;
@@ -102,21 +100,13 @@ export class Walk {
         () => this.files.names.link(this.ino(source), place),
       );
     },
-    unlink: async () => {
-      const { directory, place } = this.place();
-      await this.both(
-        'unlink',
-        () => this.model.unlink(directory, place.name),
-        () => this.files.names.unlink(place),
-      );
-    },
+    unlink: () => this.#unlink(),
+    unlinkAgain: () => this.#unlink(),
+    unlinkOnceMore: () => this.#unlink(),
     rmdir: async () => {
-      const { directory, place } = this.place();
-      await this.both(
-        'rmdir',
-        () => this.model.rmdir(directory, place.name),
-        () => this.files.names.removeDirectory(place),
-      );
+      const { directory, place } = this.random(2) === 0 ? this.place() : (this.emptyDirectory() ?? this.place());
+      const real = () => this.files.names.removeDirectory(place);
+      await this.both('rmdir', () => this.model.rmdir(directory, place.name), real);
     },
     rename: async () => {
       const [from, to] = [this.place(), this.place()];
@@ -207,6 +197,15 @@ export class Walk {
       this.history.sureOfAll();
     },
   });
+
+  async #unlink(): Promise<void> {
+    const { directory, place } = this.place();
+    await this.both(
+      'unlink',
+      () => this.model.unlink(directory, place.name),
+      () => this.files.names.unlink(place),
+    );
+  }
 
   async #write(where?: 'end'): Promise<void> {
     const file = this.file();
@@ -310,6 +309,18 @@ export class Walk {
   place(): { directory: ModelNode; place: { parent: number; name: string } } {
     const directory = this.pick(this.directories());
     return { directory, place: { parent: this.ino(directory), name: this.pick(names) } };
+  }
+
+  /** The name of some directory that holds nothing. */
+  emptyDirectory(): { directory: ModelNode; place: { parent: number; name: string } } | null {
+    for (const directory of this.directories()) {
+      for (const [name, child] of directory.entries) {
+        if (child.kind === 'directory' && child.entries.size === 0) {
+          return { directory, place: { parent: this.ino(directory), name } };
+        }
+      }
+    }
+    return null;
   }
 
   bytes(): Uint8Array {

@@ -18,7 +18,7 @@ for (const { mounts, steps, name } of [
   { mounts: 2, steps: 2000, name: 'two mounts at once' },
 ]) {
   test.skipIf(!canMount)(
-    `random operations, ${name}: what was closed or synced outlives the server`,
+    `random operations, ${name}: what was synced outlives the server`,
     async () => {
       const scratch = scratchDirectory('walk');
       scratches.push(scratch);

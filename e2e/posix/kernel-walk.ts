@@ -5,10 +5,11 @@
  */
 import * as fs from 'node:fs';
 import { join } from 'node:path';
-import { History } from '../../machine/agentfs/history.fixture.ts';
+import { History, snapshotOf } from '../../machine/agentfs/history.fixture.ts';
 import type { Inode } from '../../machine/agentfs/inode.ts';
 import { Model, type ModelNode, seeded } from '../../machine/agentfs/model.fixture.ts';
-import { differences, isThat, type RealNode } from '../../machine/agentfs/real-tree.fixture.ts';
+import { differences, hasContents, isThat, type RealNode } from '../../machine/agentfs/real-tree.fixture.ts';
+import { isRegular, isSymlink } from '../../machine/agentfs/schema.ts';
 import { calls, errnoOf } from './calls.ts';
 import { TreeServer } from './served-tree.ts';
 
@@ -111,7 +112,7 @@ class KernelWalk {
       const size = this.#offset(open.node);
       fs.ftruncateSync(open.fd, size);
       this.#model.truncate(open.node, size);
-      this.#history.written(open.node);
+      this.#history.changed();
     },
     () => {
       const open = this.#descriptor();
@@ -119,7 +120,7 @@ class KernelWalk {
       const [offset, length] = [this.#offset(open.node), this.#pick([1, 5000, 70_000])];
       calls.punch(open.fd, offset, length);
       this.#model.punch(open.node, offset, length);
-      this.#history.written(open.node);
+      this.#history.changed();
     },
     () => {
       const open = this.#descriptor();
@@ -133,7 +134,7 @@ class KernelWalk {
       const open = this.#descriptor();
       if (!open || this.#random(3) > 0) return;
       fs.fsyncSync(open.fd);
-      this.#sureOf(open.node);
+      this.#history.sure();
     },
     () => {
       const at = this.#place();
@@ -197,10 +198,16 @@ class KernelWalk {
     if (!node || node.kind === 'symlink') return;
     const [mode, uid, gid] = [this.#pick([0o600, 0o755, 0o2755, 0o1777]), this.#pick([0, 1000]), this.#pick([0, 2000])];
     fs.chownSync(at.path, uid, gid);
+    // Who gets a program does not get its group with it.
+    const kept = node.kind === 'file' && (node.mode & 0o2010) === 0o2010 ? node.mode & ~0o2000 : node.mode;
+    Object.assign(node, { uid, gid, mode: kept });
+    this.#history.changed();
     fs.chmodSync(at.path, mode);
+    node.mode = mode;
+    this.#history.changed();
     const seconds = this.#pick([0, 1_700_000_000, 2 ** 33]);
     fs.utimesSync(at.path, 1, seconds);
-    Object.assign(node, { mode, uid, gid, mtime: BigInt(seconds) * 1_000_000_000n });
+    node.mtime = BigInt(seconds) * 1_000_000_000n;
     this.#history.changed();
   }
 
@@ -214,23 +221,16 @@ class KernelWalk {
     const offset = open.appends ? 'end' : this.#offset(open.node);
     same('written', fs.writeSync(open.fd, bytes, 0, bytes.length, open.appends ? null : Number(offset)), bytes.length);
     this.#model.write(open.node, offset, bytes);
-    this.#history.written(open.node);
+    this.#history.changed();
   }
 
-  #close({ fd, node }: Descriptor): void {
+  #close({ fd }: Descriptor): void {
     fs.closeSync(fd);
-    this.#sureOf(node);
   }
 
   #keepOpen(open: Descriptor): void {
     if (this.#open.length < mostOpen) this.#open.push(open);
     else this.#close(open);
-  }
-
-  #sureOf(node: ModelNode): void {
-    if (node.nlink === 0) return;
-    this.#history.sureOfNames();
-    this.#history.sureOf(node);
   }
 
   /** Kills the server; what is open is lost. */
@@ -239,23 +239,19 @@ class KernelWalk {
     for (const { fd } of this.#open.splice(0)) errnoOf(() => fs.closeSync(fd));
     await this.#server.start();
     const real = this.#read(this.#server.mount());
-    const left = this.#history.snapshots.find((one) => isThat(real, this.#model.root, one, this.#inos));
+    const contents = this.#contents(this.#server.mount(), real);
+    const left = this.#history.snapshots.find(
+      (one) => isThat(real, this.#model.root, one, this.#inos) && hasContents(contents, one, this.#inos),
+    );
     if (!left) throw this.#different(real);
-    const contents = new Map<ModelNode, Uint8Array>();
-    this.#eachFile(this.#server.mount(), this.#model.root, left, (path, node) => {
-      const bytes = fs.readFileSync(path);
-      const version = this.#history.contents(node).find((one) => bytes.equals(one));
-      if (!version) throw new Error(`${path} has ${bytes.length} bytes that it never had since it was made sure`);
-      contents.set(node, version);
-    });
-    this.#history.restore(left, contents);
+    this.#history.restore(left);
     for (const node of this.#inos.keys()) if (!left.has(node)) this.#inos.delete(node);
   }
 
   async #remount(): Promise<void> {
     for (const open of this.#open.splice(0)) this.#close(open);
     await this.#server.stop();
-    this.#history.sureOfAll();
+    this.#history.sure();
     await this.#server.start();
     this.#compare();
   }
@@ -263,28 +259,21 @@ class KernelWalk {
   #compare(): void {
     const mount = this.#server.mount();
     const real = this.#read(mount);
-    const snapshot = new History(this.#model.root).snapshots[0]!;
-    if (!isThat(real, this.#model.root, snapshot, this.#inos)) {
-      throw this.#different(real);
-    }
-    this.#eachFile(mount, this.#model.root, snapshot, (path, node) => {
-      same(path, fs.readFileSync(path).equals(node.data), true);
-    });
+    const snapshot = snapshotOf(this.#model.root);
+    if (!isThat(real, this.#model.root, snapshot, this.#inos)) throw this.#different(real);
+    same('contents', hasContents(this.#contents(mount, real), snapshot, this.#inos), true);
   }
 
   #different(real: RealNode): Error {
     return new Error(['the tree differs', ...differences(real, this.#model.root, this.#inos)].join('\n'));
   }
 
-  #eachFile(
-    path: string,
-    node: ModelNode,
-    of: ReadonlyMap<ModelNode, Pick<ModelNode, 'entries'>>,
-    see: (path: string, node: ModelNode) => void,
-  ): void {
-    if (node.kind === 'file') see(path, node);
-    if (node.kind === 'symlink') same(path, fs.readlinkSync(path), node.target);
-    for (const [name, child] of of.get(node)!.entries) this.#eachFile(join(path, name), child, of, see);
+  /** Of each file below a path, by its number. */
+  #contents(path: string, { inode, entries }: RealNode, into = new Map<number, Buffer>()): Map<number, Buffer> {
+    if (isRegular(inode.mode) && !into.has(inode.ino)) into.set(inode.ino, fs.readFileSync(path));
+    if (isSymlink(inode.mode)) same(path, fs.readlinkSync(path), 'tärget');
+    for (const [name, child] of entries) this.#contents(join(path, name), child, into);
+    return into;
   }
 
   #read(path: string): RealNode {

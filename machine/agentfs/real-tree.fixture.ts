@@ -46,6 +46,15 @@ export function isThat({ inode, entries }: RealNode, node: ModelNode, snapshot: 
   });
 }
 
+/** Whether the files, by their numbers, have the contents of a snapshot. */
+export function hasContents(contents: ReadonlyMap<number, Uint8Array>, snapshot: Snapshot, inos: Inos): boolean {
+  return [...snapshot].every(([node, { data }]) => {
+    if (node.kind !== 'file') return true;
+    const real = contents.get(inos.get(node) ?? 0);
+    return real !== undefined && Buffer.compare(real, data) === 0;
+  });
+}
+
 /** For a message: where a tree has not what the model has, one line each. */
 export function differences(real: RealNode, model: ModelNode, inos: Inos): string[] {
   const got = new Map(lines(real).map((line) => [line.path, line]));

@@ -56,11 +56,8 @@ for whence in (os.SEEK_DATA, os.SEEK_HOLE):
     except OSError as e: print(errno.errorcode[e.errno])
 copy = os.open('copy', os.O_RDWR | os.O_CREAT); os.lseek(fd, 0, 0)
 print(os.copy_file_range(fd, copy, 1 << 20), open('copy', 'rb').read() == open('sparse', 'rb').read())
-os.system('fallocate -p -o 500000 -l 200000 copy')
-os.close(copy); fd = os.open('copy', os.O_RDONLY); print(parts(fd))`);
-  expect(output).toBe(
-    '[(0, 1048576)]\n[(196608, 200010), (458752, 640000)] 0\nENXIO\nENXIO\n1048576 True\n[(0, 524288), (655360, 1048576)]\n',
-  );
+os.system('fallocate -p -o 500000 -l 200000 copy'); print(open('copy', 'rb').read().count(b'y'))`);
+  expect(output).toBe('[(0, 1048576)]\n[(196608, 200010), (458752, 640000)] 0\nENXIO\nENXIO\n1048576 True\n0\n');
 });
 
 mountTest('extended attributes are not supported, and that is asked once', async () => {

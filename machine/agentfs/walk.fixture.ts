@@ -91,8 +91,6 @@ export class Walk {
       const source = this.pick([...this.inos.keys()]);
       const isOpen = this.isOpen(source);
       if (source.nlink === 0 && !isOpen) return;
-      // Two reasons to refuse; either may be told.
-      if (source.kind === 'directory' && directory.nlink === 0) return;
       await this.both(
         'link',
         () => this.model.link(source, isOpen, directory, place.name),
@@ -295,10 +293,14 @@ export class Walk {
     return this.open.some((one) => one.node === node);
   }
 
+  /** Those that there are, and now and then one that is gone. */
   directories(): ModelNode[] {
-    return [...this.inos.keys()].filter(
-      (node) => node.kind === 'directory' && (node.nlink > 0 || this.random(50) === 0),
-    );
+    const all = [...this.inos.keys()].filter((node) => node.kind === 'directory');
+    const living = all.filter((node) => node.nlink > 0);
+    if (this.random(50) > 0) return living;
+    // The number of one that is gone may be that of one that was made in its place.
+    const used = new Set(living.map((node) => this.ino(node)));
+    return all.filter((node) => node.nlink > 0 || !used.has(this.ino(node)));
   }
 
   /** A file that has a name or is open. */

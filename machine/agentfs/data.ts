@@ -347,7 +347,8 @@ export class FileData implements Keeper {
     ) {
       const inode = await this.#regularHere(ino);
       await this.#writeOutFile(inode, chunks);
-      if (!this.#spool) await this.#store.commitHere();
+      // No rows of contents without their inode's: reading and removing look at that.
+      if (!this.#spool?.has(ino)) await this.#store.commitHere();
     } else if (this.#weight() > limits.unwritten) await this.#store.commitHere();
   }
 

@@ -10,17 +10,18 @@ import { dirname, join } from 'node:path';
 import { type LocalFiles, openFilesIn } from './local.fixture.ts';
 import { Walk } from './walk.fixture.ts';
 
-/** Small, so that every bound is met. */
-const limits = {
+/** Small, so that every bound is met. With every second seed nearly everything goes through the spool. */
+const limitsOf = (seed: number) => ({
+  spooledFrom: seed % 2 === 0 ? 5_000 : 256_000,
   groupRows: 60,
   spool: 3_000_000,
-  drainAfterMs: 1,
+  quietMs: 1,
   unwritten: 400_000,
   unwrittenOfOneFile: 200_000,
   readCache: 500_000,
   cachedInodes: 20,
   cachedNames: 20,
-};
+});
 
 const newDirectory = () => mkdtempSync(join(tmpdir(), 'agentfs-model-'));
 
@@ -35,6 +36,7 @@ async function crashed(local: LocalFiles): Promise<string> {
 
 async function walk(seed: number, steps: number): Promise<void> {
   console.log(`EDGE_MODEL_SEED=${seed} EDGE_MODEL_STEPS=${steps}`);
+  const limits = limitsOf(seed);
   let local = await openFilesIn(newDirectory(), limits);
   const walk = new Walk(local.files, seed);
   let crashes = 0;

@@ -188,6 +188,9 @@ export class Walk {
       const expected = this.model.lookup(directory, place.name);
       expect(found?.ino ?? null).toBe(expected ? this.ino(expected) : null);
     },
+    settle: async () => {
+      if (this.random(8) === 0) await this.files.data.settle();
+    },
     commitAll: async () => {
       if (this.random(8) > 0) return;
       await this.files.data.commitAll();

@@ -8,13 +8,20 @@ import { join } from 'node:path';
 import { History, snapshotOf } from '../../machine/agentfs/history.fixture.ts';
 import type { Inode } from '../../machine/agentfs/inode.ts';
 import { Model, type ModelNode, seeded } from '../../machine/agentfs/model.fixture.ts';
-import { differences, hasContents, isThat, type RealNode } from '../../machine/agentfs/real-tree.fixture.ts';
+import {
+  contentDifferences,
+  differences,
+  hasContents,
+  isThat,
+  type RealNode,
+} from '../../machine/agentfs/real-tree.fixture.ts';
 import { isRegular, isSymlink } from '../../machine/agentfs/schema.ts';
 import { calls, errnoOf } from './calls.ts';
 import { TreeServer } from './served-tree.ts';
 
 const names = ['a', 'b', 'c', 'd', 'é', '.hidden', 'long'.repeat(20)];
 const chunk = 65_536;
+const pageBytes = 4096;
 const mostDirectories = 15;
 const mostOpen = 8;
 
@@ -220,8 +227,12 @@ class KernelWalk {
     if (open.node.data.length + bytes.length > 10 * chunk) return;
     const offset = open.appends ? 'end' : this.#offset(open.node);
     same('written', fs.writeSync(open.fd, bytes, 0, bytes.length, open.appends ? null : Number(offset)), bytes.length);
-    this.#model.write(open.node, offset, bytes);
-    this.#history.changed();
+    // The kernel may send what lies in the first page alone: a crash comes between, as on any disk.
+    const at = offset === 'end' ? open.node.data.length : offset;
+    for (const part of [bytes.subarray(0, pageBytes - (at % pageBytes)), bytes]) {
+      this.#model.write(open.node, at, part);
+      this.#history.changed();
+    }
   }
 
   #close({ fd }: Descriptor): void {
@@ -243,7 +254,10 @@ class KernelWalk {
     const left = this.#history.snapshots.find(
       (one) => isThat(real, this.#model.root, one, this.#inos) && hasContents(contents, one, this.#inos),
     );
-    if (!left) throw this.#different(real);
+    if (!left) {
+      const other = contentDifferences(contents, this.#history.snapshots, this.#inos);
+      throw new Error([this.#different(real).message, ...other].join('\n'));
+    }
     this.#history.restore(left);
     for (const node of this.#inos.keys()) if (!left.has(node)) this.#inos.delete(node);
   }

@@ -55,6 +55,24 @@ export function hasContents(contents: ReadonlyMap<number, Uint8Array>, snapshot:
   });
 }
 
+/** For a message: which files have not what they had in a snapshot, and in how many later or earlier ones they have it. */
+export function contentDifferences(
+  contents: ReadonlyMap<number, Uint8Array>,
+  [latest, ...earlier]: readonly Snapshot[],
+  inos: Inos,
+): string[] {
+  const isIn = (snapshot: Snapshot | undefined, node: ModelNode, real: Uint8Array) =>
+    Buffer.compare(snapshot?.get(node)?.data ?? new Uint8Array(1), real) === 0;
+  return [...(latest ?? [])].flatMap(([node, { data }]) => {
+    const real = contents.get(inos.get(node) ?? 0);
+    if (node.kind !== 'file' || !real || isIn(latest, node, real)) return [];
+    const then = earlier.findIndex((one) => isIn(one, node, real));
+    return [
+      `file ${inos.get(node)}: ${real.length} bytes for ${data.length}, as ${then + 1} of ${earlier.length} states before`,
+    ];
+  });
+}
+
 /** For a message: where a tree has not what the model has, one line each. */
 export function differences(real: RealNode, model: ModelNode, inos: Inos): string[] {
   const got = new Map(lines(real).map((line) => [line.path, line]));

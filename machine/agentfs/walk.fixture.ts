@@ -6,7 +6,7 @@ import { History, snapshotOf } from './history.fixture.ts';
 import { rootIno } from './ids.ts';
 import type { Inode } from './inode.ts';
 import { Model, type ModelNode, seeded } from './model.fixture.ts';
-import { differences, hasContents, isThat, type RealNode, readTree } from './real-tree.fixture.ts';
+import { contentDifferences, differences, hasContents, isThat, type RealNode, readTree } from './real-tree.fixture.ts';
 import { isRegular, modeRegular } from './schema.ts';
 import { seek } from './seek.ts';
 
@@ -59,7 +59,7 @@ export class Walk {
     if (!left) {
       // What was there at last says best what is wrong.
       expect(differences(real, this.model.root, this.inos)).toEqual([]);
-      throw new Error('the contents are of different times');
+      throw new Error(contentDifferences(contents, this.history.snapshots, this.inos).join('\n'));
     }
     this.history.restore(left);
     for (const node of this.inos.keys()) if (!left.has(node)) this.inos.delete(node);

@@ -11,10 +11,11 @@ import type { AuthorityAddress } from './launch.ts';
 /** How long the cloud may send or take nothing before a request fails. */
 const silenceMs = 15_000;
 /**
- * Operations of one push request; a transaction is never split, and the store's have 128 rows or two of 64 KiB. The engine
- * makes a request in one go, 60 ms a MB, and nothing else of the machine runs meanwhile: so each transaction goes by itself.
+ * Operations of one push request, at which it ends with its transaction. The engine makes a request in one go, 60 ms a MB, and
+ * nothing else of the machine runs meanwhile: so each slice of contents (16 rows of 64 KiB) goes by itself, and what a turn
+ * changed in small things goes together.
  */
-const pushOperations = 2;
+const pushOperations = 24;
 /** A push goes on while others write. After this time it keeps the database for every second request, so that it gets ahead. */
 const asideMs = 5_000;
 

@@ -100,11 +100,8 @@ export class Walk {
     unlink: () => this.#unlink(),
     unlinkAgain: () => this.#unlink(),
     unlinkOnceMore: () => this.#unlink(),
-    rmdir: async () => {
-      const { directory, place } = this.random(2) === 0 ? this.place() : (this.emptyDirectory() ?? this.place());
-      const real = () => this.files.names.removeDirectory(place);
-      await this.both('rmdir', () => this.model.rmdir(directory, place.name), real);
-    },
+    rmdir: () => this.#rmdir(),
+    rmdirAgain: () => this.#rmdir(),
     rename: async () => {
       const [from, to] = [this.place(), this.place()];
       const mode = this.pick(['replace', 'replace', 'no-replace', 'exchange'] as const);
@@ -197,6 +194,12 @@ export class Walk {
       this.history.sure();
     },
   });
+
+  async #rmdir(): Promise<void> {
+    const { directory, place } = this.random(2) === 0 ? this.place() : (this.emptyDirectory() ?? this.place());
+    const real = () => this.files.names.removeDirectory(place);
+    await this.both('rmdir', () => this.model.rmdir(directory, place.name), real);
+  }
 
   async #unlink(): Promise<void> {
     const { directory, place } = this.place();

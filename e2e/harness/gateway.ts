@@ -26,6 +26,8 @@ export interface GatewayOptions {
   /** 0 (the default) lets the kernel choose. */
   readonly port?: number;
   readonly readyTimeoutMs?: number;
+  /** What starts it in place of us: a command that becomes the one behind it. The executable has its own path then. */
+  readonly through?: { readonly command: readonly string[]; readonly executable: string };
 }
 
 /** What a test keeps of a program's standard error. */
@@ -61,7 +63,9 @@ export class Gateway {
     const port = String(options.port ?? 0);
     const settings: Record<string, string> = command === 'serve' ? { EDGE_PORT: port, EDGE_DATA_DIR: data } : {};
     const flags = command === 'demo' ? ['--port', port, '--data', data] : [];
-    const child = Bun.spawn([builtExecutable(), command, ...flags, ...(options.arguments ?? [])], {
+    const program =
+      options.through === undefined ? [builtExecutable()] : [...options.through.command, options.through.executable];
+    const child = Bun.spawn([...program, command, ...flags, ...(options.arguments ?? [])], {
       stdin: 'ignore',
       stdout: 'pipe',
       stderr: 'pipe',

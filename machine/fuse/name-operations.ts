@@ -71,11 +71,21 @@ function askedOwner(context: MountContext, request: Request, asked: number): { u
 }
 
 export const readlink: Operation = async (context, request, node) => {
-  const target = Buffer.from(await context.files.names.readSymlink(node.ino));
+  const target = Buffer.from(await readSymlink(context, node.ino));
   const { bytes } = replyFor(request.header.unique, target.length);
   bytes.set(target, replyHeaderBytes);
   return bytes;
 };
+
+/** One that was replaced since it was looked up: the kernel looks its path up again. */
+async function readSymlink(context: MountContext, ino: number): Promise<string> {
+  try {
+    return await context.files.names.readSymlink(ino);
+  } catch (error) {
+    if (error instanceof FileError && error.errno === 'ENOENT') throw new FileError('ESTALE', 'the link is gone');
+    throw error;
+  }
+}
 
 export const symlink: Operation = async (context, request, node) => {
   const name = request.text(0);

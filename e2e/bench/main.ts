@@ -1,12 +1,14 @@
 /** `bun run bench [NAME …] [--json]`: measures the built executable beside its peers in the same run. */
 import { benchFairness } from './fairness.ts';
 import { benchFiles } from './files.ts';
+import { benchGit } from './git.ts';
 import { benchSync } from './sync.ts';
 import { benchTurn } from './turn.ts';
 
 const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
   fairness: benchFairness,
   files: benchFiles,
+  git: benchGit,
   sync: benchSync,
   turn: benchTurn,
 };

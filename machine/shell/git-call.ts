@@ -47,8 +47,6 @@ export interface HypershGitOptions {
   credentials(): Promise<Readonly<Record<string, string>>>;
   /** Whether remotes may be on this host itself; otherwise they are refused. */
   readonly allowLoopback?: boolean;
-  /** `host:port` that no request may go to, such as the gateway's own. */
-  readonly forbidden?: readonly string[];
   /** Certificates of the authorities that remotes are checked with, PEM; the host's own otherwise. */
   readonly certificates?: string;
   /** One line for the machine's log; no secret. */

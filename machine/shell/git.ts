@@ -108,8 +108,8 @@ export class HypershGit {
   }
 
   #network(): GuardOptions {
-    const { allowLoopback = false, forbidden = [], certificates } = this.#options;
-    return { allowLoopback, forbidden, ...(certificates === undefined ? {} : { certificates }) };
+    const { allowLoopback = false, certificates } = this.#options;
+    return { allowLoopback, ...(certificates === undefined ? {} : { certificates }) };
   }
 
   #cacheFor(identity: string): RepositoryCache {

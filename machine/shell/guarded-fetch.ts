@@ -5,12 +5,11 @@
  */
 import { lookup } from 'node:dns/promises';
 import { BlockList, isIP, isIPv4 } from 'node:net';
+import { networkInterfaces } from 'node:os';
 
 export interface GuardOptions {
   /** Whether this host itself may be asked. Off, except in tests and by setting. */
   readonly allowLoopback?: boolean;
-  /** `host:port` that is never asked, such as the gateway's own. */
-  readonly forbidden?: readonly string[];
   /** Certificates of authorities, PEM; the runtime's own otherwise. */
   readonly certificates?: string;
   readonly signal?: AbortSignal;
@@ -72,7 +71,13 @@ export function refusalOf(address: string, allowLoopback: boolean): string | nul
   const family = isIPv4(address) ? 'ipv4' : 'ipv6';
   if (isIP(address) === 0) return 'an address that is none';
   if (never.check(address, family)) return 'an address of the link, of a cloud or of nobody';
-  return !allowLoopback && loopback.check(address, family) ? ownHost : null;
+  return !allowLoopback && (loopback.check(address, family) || isOfThisHost(address)) ? ownHost : null;
+}
+
+/** Whether one of this host's interfaces has the address: what listens there listens to this host too. */
+function isOfThisHost(address: string): boolean {
+  const plain = address.replace(/%.*$/, '').toLowerCase();
+  return Object.values(networkInterfaces()).some((all) => all?.some((one) => one.address.toLowerCase() === plain));
 }
 
 /** The IPv4 address that an IPv6 one stands for: mapped, compatible, NAT64, 6to4. */
@@ -133,8 +138,7 @@ async function ask(url: URL, asked: Asked, options: GuardOptions, signal: AbortS
   if (url.protocol !== 'https:' && url.protocol !== 'http:') throw new RefusedRequest(`${url.protocol} is not asked`);
   if (url.username !== '' || url.password !== '') throw new RefusedRequest('an address with a password');
   const host = url.hostname.replace(/^\[|\]$/g, '');
-  const port = url.port === '' ? (url.protocol === 'https:' ? '443' : '80') : url.port;
-  const address = await checkedAddress(host, port, options);
+  const address = await checkedAddress(host, options);
   const pinned = new URL(url);
   pinned.hostname = isIPv4(address) ? address : `[${address}]`;
   const headers = new Headers(asked.headers);
@@ -155,14 +159,11 @@ async function ask(url: URL, asked: Asked, options: GuardOptions, signal: AbortS
   return fetch(pinned, init as RequestInit);
 }
 
-async function checkedAddress(host: string, port: string, options: GuardOptions): Promise<string> {
+async function checkedAddress(host: string, options: GuardOptions): Promise<string> {
   const addresses = isIP(host) ? [host] : await (options.resolve ?? resolveHost)(host);
-  const forbidden = options.forbidden ?? [];
-  if (forbidden.includes(`${host}:${port}`)) throw new RefusedRequest(`${host}:${port} is not asked from here`);
   for (const address of addresses) {
     const reason = refusalOf(address, options.allowLoopback === true);
     if (reason !== null) throw new RefusedRequest(`${host} is ${reason}`);
-    if (forbidden.includes(`${address}:${port}`)) throw new RefusedRequest(`${host}:${port} is not asked from here`);
   }
   return addresses[0] ?? Promise.reject(new RefusedRequest(`Could not resolve host: ${host}`));
 }

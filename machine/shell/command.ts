@@ -108,7 +108,10 @@ export function prefixOf(context: CommandContext, repository: Repository): strin
   if (context.cwd.startsWith(`${repository.gitDirectory}/`) || context.cwd === repository.gitDirectory) {
     throw fatal('this operation must be run in a work tree');
   }
-  if (!context.cwd.startsWith(`${root}/`)) throw fatal('this operation must be run in a work tree');
+  if (!context.cwd.startsWith(`${root}/`)) {
+    if (context.wanted.workTree !== null) leave('a call from outside of the working tree');
+    throw fatal('this operation must be run in a work tree');
+  }
   return binaryOf(`${context.cwd.slice(root.length + 1)}/`);
 }
 

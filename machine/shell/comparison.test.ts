@@ -4,9 +4,10 @@ import { rmSync } from 'node:fs';
 import { branches } from './comparison/branches.fixture.ts';
 import { everyday } from './comparison/everyday.fixture.ts';
 import { histories } from './comparison/histories.fixture.ts';
+import { pitfalls } from './comparison/pitfalls.fixture.ts';
 import { type Compared, described, hasGit, type Scenario, TwoWorlds } from './comparison.fixture.ts';
 
-const scenarios: readonly Scenario[] = [...everyday, ...branches, ...histories];
+const scenarios: readonly Scenario[] = [...everyday, ...branches, ...histories, ...pitfalls];
 const all: Compared[] = [];
 
 function shown({ words, native, engine }: Compared): string {

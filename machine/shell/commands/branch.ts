@@ -41,6 +41,7 @@ export const branch: Command = async (context, argv) => {
     'no-column': 'flag',
   });
   const repository = await repositoryOf(context);
+  await repository.requireOneWorkTree();
   const head = await headOf(repository);
   if (options.has('show-current')) {
     if (head.branch !== null) context.output.out(`${head.branch}\n`);

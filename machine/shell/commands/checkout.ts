@@ -34,6 +34,7 @@ export const checkout: Command = async (context, argv) => {
   });
   if (options.has('track', 'ours', 'theirs') && options.has('detach')) leave('an option of checkout');
   const repository = await repositoryOf(context);
+  await repository.requireOneWorkTree();
   const isNew = options.last('b', 'B');
   if (isNew || options.has('orphan')) {
     if (options.rest !== null && options.rest.length > 0) leave('a new branch and paths');
@@ -84,6 +85,7 @@ export const switchBranch: Command = async (context, argv) => {
   });
   if (options.rest !== null || options.has('track')) leave('an option of switch');
   const repository = await repositoryOf(context);
+  await repository.requireOneWorkTree();
   const isNew = options.last('create', 'force-create');
   if (options.has('orphan')) return leave('switch --orphan');
   if (isNew)
@@ -318,6 +320,7 @@ async function pointHead(
   const who = personText(personOf(context, repository, 'committer'));
   const from = head.branch ?? head.hash ?? '';
   const path = `${repository.gitDirectory}/HEAD`;
+  await repository.refs.requireUnlocked('HEAD');
   await repository.tree.write(path, Buffer.from('ref' in to ? `ref: ${to.ref}\n` : `${to.hash}\n`, 'latin1'));
   const line = {
     from: head.hash ?? '0'.repeat(40),

@@ -132,6 +132,7 @@ async function change(
   const after = changed(before, options, words);
   if (typeof after === 'number') return after;
   if (isGlobal) await context.globalFile!.write(bytesOf(after));
+  else if (await context.tree.lstat(`${file}.lock`)) leave('the configuration is locked');
   else await context.tree.write(file!, bytesOf(after));
   return 0;
 }

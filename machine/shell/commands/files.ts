@@ -121,6 +121,7 @@ export const mv: Command = async (context, argv) => {
     moves.push([source, to]);
   }
   let entries = [...(await repository.index())];
+  await repository.requireUnlocked();
   for (const [from, to] of moves) {
     await context.tree.move(`${repository.root}/${textOf(from)}`, `${repository.root}/${textOf(to)}`);
     entries = entries

@@ -63,8 +63,9 @@ export const logOptions: OptionTable = {
 
 export const log: Command = async (context, argv) => {
   const options = parseOptions(argv, logOptions, { numbers: 'max-count' });
-  if (options.has('follow', 'm', 'c', 'cc', 'full-history', 'date-order')) leave('an option of log');
+  if (options.has('follow', 'm', 'c', 'cc', 'full-history', 'date-order', 'raw', 'z')) leave('an option of log');
   const repository = await repositoryOf(context);
+  if ((await repository.refs.list('refs/notes/')).length > 0) leave('notes');
   const prefix = repository.workTree === null ? '' : prefixOf(context, repository);
   const head = await headOf(repository);
   const split = await splitRevisions(repository, context, options).catch((error: unknown) => {
@@ -359,6 +360,7 @@ export const show: Command = async (context, argv) => {
   const options = parseOptions(argv, logOptions, { numbers: 'max-count' });
   for (const name of options.names()) if (walking.has(name)) leave(`show --${name}`);
   const repository = await repositoryOf(context);
+  if ((await repository.refs.list('refs/notes/')).length > 0) leave('notes');
   const prefix = repository.workTree === null ? '' : prefixOf(context, repository);
   const head = await headOf(repository);
   if (head.hash === null && options.words.length === 0) throw unborn(head.branch);

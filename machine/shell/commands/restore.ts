@@ -103,6 +103,7 @@ async function fromIndex(repository: Repository, pathspec: Pathspec, isForced: b
     const state = await workTree.state(entry);
     if (state.state !== 'same') written.set(entry.path, entry);
   }
+  if (written.size > 0) await repository.requireUnlocked();
   for (const [path, leaf] of written) await writeFile(repository, path, leaf);
   if (written.size > 0) {
     await repository.tree.flush();
@@ -156,6 +157,7 @@ async function fromTree(
     if (where.isWorkTree) written.set(path, wanted);
     if (where.isStaged) entries.push(bareEntry(path, wanted.mode, wanted.hash));
   }
+  await repository.requireUnlocked();
   for (const path of removed) await removeFile(repository, path);
   for (const [path, leaf] of written) await writeFile(repository, path, leaf);
   await repository.tree.flush();

@@ -13,7 +13,7 @@ interface Accepted {
   /** Hooks for which the native git does it. */
   readonly hooks?: readonly string[];
   /** Looks at what was given; leaves what is not done here. */
-  check?(options: Options, repository: Repository): Promise<void> | void;
+  check?(options: Options, repository: Repository, context: CommandContext): Promise<void> | void;
   readonly changes: boolean;
 }
 
@@ -31,7 +31,7 @@ export function justGit(name: string, accepted: Accepted): Command {
       await requireNoConversion(repository);
     }
     await repository.requireNoHooks(...(accepted.hooks ?? []));
-    await accepted.check?.(options, repository);
+    await accepted.check?.(options, repository, context);
     const rewritten = rewrittenArguments(argv, options);
     const variables = accepted.changes ? identityFor(context, repository) : {};
     const call = accepted.changes

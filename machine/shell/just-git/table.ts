@@ -2,6 +2,7 @@
 import type { Command } from '../command.ts';
 import { leave } from '../endings.ts';
 import { justGit, requireBranch, requireNothing } from './commands.ts';
+import { requireCommittedLines, requirePlainGrep, requireSinglePicks, requireWholeStash } from './conditions.ts';
 
 const commitHooks = [
   'pre-commit',
@@ -47,6 +48,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
         'p|porcelain': 'flag',
         'line-porcelain': 'flag',
       },
+      check: requireCommittedLines,
     }),
   ],
   [
@@ -73,6 +75,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
         C: 'value',
         I: 'flag',
       },
+      check: requirePlainGrep,
     }),
   ],
   [
@@ -114,6 +117,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
       },
       check: async (options, repository) => {
         if (!options.has('abort', 'continue', 'skip')) await requireNothing(repository);
+        await requireSinglePicks('cherry-pick', options, repository);
       },
     }),
   ],
@@ -132,6 +136,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
       },
       check: async (options, repository) => {
         if (!options.has('abort', 'continue', 'skip')) await requireNothing(repository);
+        await requireSinglePicks('revert', options, repository);
       },
     }),
   ],
@@ -142,7 +147,9 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
       hooks: commitHooks,
       options: { 'q|quiet': 'flag', onto: 'value', abort: 'flag', continue: 'flag', skip: 'flag' },
       check: async (options, repository) => {
-        if (!options.has('abort', 'continue', 'skip')) await requireNothing(repository);
+        if (options.has('abort', 'continue', 'skip')) return;
+        if (options.words.length === 0) leave('rebase on what the branch follows');
+        await requireNothing(repository);
       },
     }),
   ],
@@ -151,6 +158,7 @@ export const justGitCommands: ReadonlyMap<string, Command> = new Map<string, Com
     justGit('stash', {
       changes: true,
       options: { 'm|message': 'value', 'u|include-untracked': 'flag', index: 'flag', 'q|quiet': 'flag' },
+      check: requireWholeStash,
     }),
   ],
   [

@@ -108,6 +108,8 @@ export class Refs {
   }
 
   async remove(name: string): Promise<void> {
+    await this.requireUnlocked(name);
+    if ((await this.#packedRefs()).has(name)) await this.requireUnlocked('packed-refs');
     const path = `${this.#directory}/${textOf(name)}`;
     if ((await this.#tree.lstat(path))?.kind === 'file') await this.#tree.remove(path);
     const log = `${this.#directory}/logs/${textOf(name)}`;
@@ -159,6 +161,7 @@ export class Refs {
   }
 
   async #put(name: string, text: string): Promise<void> {
+    await this.requireUnlocked(name);
     await this.#store();
     const path = `${this.#directory}/${textOf(name)}`;
     await this.#tree.makeDirectory(path.slice(0, path.lastIndexOf('/')));
@@ -166,6 +169,11 @@ export class Refs {
     // What is left of references that had this name as a directory.
     if (there?.kind === 'directory') await this.#tree.remove(path);
     await this.#tree.write(path, bytesOf(text));
+  }
+
+  /** Another git is at work, or died: the native git says so. */
+  async requireUnlocked(name: string): Promise<void> {
+    if (await this.#tree.lstat(`${this.#directory}/${textOf(name)}.lock`)) leave(`reference ${name} is locked`);
   }
 
   async #requireNoConflict(name: string): Promise<void> {

@@ -119,10 +119,13 @@ export class Repository {
     this.#index = entries;
   }
 
-  /** Git's failure where another git is at work. */
+  /** Leaves it to the native git where another git is at work on what a change goes through. */
   async requireUnlocked(): Promise<void> {
     const lock = `${this.gitDirectory}/index.lock`;
     if (await this.tree.lstat(lock)) leave('the index is locked');
+    await this.refs.requireUnlocked('HEAD');
+    const branch = await this.refs.final('HEAD');
+    if (branch) await this.refs.requireUnlocked(branch.name);
   }
 
   /** Forgets the index: another engine has changed it. */
@@ -156,6 +159,11 @@ export class Repository {
   async requireNoSubmodules(): Promise<void> {
     if ((await this.index()).some(({ mode }) => mode === modeGitlink)) leave('submodules');
     if (this.workTree !== null && (await this.tree.lstat(`${this.workTree}/.gitmodules`))) leave('submodules');
+  }
+
+  /** Leaves to the native git what must know which branches other working trees have. */
+  async requireOneWorkTree(): Promise<void> {
+    if (await this.hasFile('worktrees')) leave('several working trees');
   }
 
   /** Leaves to the native git a command for which the repository has a hook: a hook is a program. */
@@ -234,6 +242,6 @@ function requireKnown(config: Config): void {
     if (config.get(key) !== null && !/^(false|0|no|off)$/i.test(config.get(key) ?? '')) leave(`the setting ${key}`);
   }
   for (const key of ['core.filemode', 'core.symlinks', 'core.quotepath', 'core.trustctime']) {
-    if (config.isTrue(key) === false && key !== 'core.quotepath') leave(`the setting ${key}`);
+    if (config.isTrue(key) === false) leave(`the setting ${key}`);
   }
 }

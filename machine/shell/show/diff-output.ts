@@ -45,7 +45,7 @@ export const diffOptions: OptionTable = {
 /** The pairs as the options want them: renames joined, turned round, filtered. */
 export async function arranged(repository: Repository, pairs: readonly Pair[], options: Options): Promise<Pair[]> {
   if (options.has('color') && (options.value('color') ?? 'always') === 'always') leave('colours');
-  if (options.has('minimal', 'raw', 'compact-summary', 'text')) leave('an option of diff');
+  if (options.has('minimal', 'raw', 'reverse', 'compact-summary', 'text')) leave('an option of diff');
   const turned = options.has('reverse') ? pairs.map(reversed) : [...pairs];
   const finds = options.value('find-renames');
   const threshold = finds ? (/^(\d{1,2})%$/.exec(finds)?.[1] ?? leave(`--find-renames=${finds}`)) : 50;

@@ -212,11 +212,12 @@ export class FileData implements Keeper {
   }
 
   async writeOutHere(): Promise<void> {
+    const isTooMuch = this.#weight() > this.#store.limits.unwritten;
     for (const [ino, chunks] of [...this.#unwritten]) {
       const inode = this.#store.cachedInode(ino) ?? (await this.#store.inodeHere(ino));
       if (!inode) this.#unwritten.delete(ino);
-      // A file without a name is read by nobody who comes later: it is written only where memory ends.
-      else if (inode.nlink > 0 || chunks.weight > this.#store.limits.spooledFrom)
+      // A file without a name is read by nobody who comes later: it is written only where memory ends, its own or that of all.
+      else if (inode.nlink > 0 || isTooMuch || chunks.weight > this.#store.limits.spooledFrom)
         await this.#writeOutFile(inode, chunks);
     }
     await this.#rows.writeSmall();

@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test';
+import { copyFileSync, mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { startAuthority, type TestAuthority } from './agentfs/authority.fixture.ts';
+import { openFilesIn } from './agentfs/local.fixture.ts';
 import { Quotas } from './agentfs/quota.ts';
 import { type OpenedFiles, openOrganizationFiles } from './sync.ts';
 
@@ -360,4 +362,45 @@ test('usage is exact after pulls: what others added counts, and own pushes are n
     expect(await anew()).toEqual(await used());
     await one.boundary.end('conv_q');
   }
+});
+
+test('a machine that dies finds what a pull brought, not what it had moved into the database before', async () => {
+  const one = await replica();
+  await authority.cloud.ensureDirectory('/conversations/conv_moved');
+  one.boundary.begin('conv_moved');
+  await one.boundary.firstTouch('conv_moved');
+  const large = () => crypto.getRandomValues(new Uint8Array(65_536)).toHex().repeat(4);
+  await write(one, '/conversations/conv_moved/mine', large());
+  const letGo = authority.hold();
+  const before = authority.requests();
+  const end = one.boundary.end('conv_moved');
+  while (authority.requests() === before) await Bun.sleep(1);
+  // Another conversation writes meanwhile: the spool is not emptied.
+  await write(one, '/conversations/conv_moved/other', large());
+  await one.files.store.sync();
+  letGo();
+  await end;
+  const { path } = one.files.store.driver;
+  expect(statSync(`${path}-spool`).size).toBeGreaterThan(0);
+  const { ino } = (await one.files.find('/conversations/conv_moved/mine'))!;
+  const sql = "UPDATE fs_data SET data = CAST('theirs' AS BLOB) WHERE ino = ? AND chunk_index = 0";
+  await authority.sql.batch(
+    [
+      { sql, args: [ino] },
+      { sql: 'UPDATE fs_inode SET mtime = mtime + 1, ctime = ctime + 1 WHERE ino = ?', args: [ino] },
+    ],
+    { transaction: true },
+  );
+  one.boundary.begin('conv_moved');
+  await one.boundary.firstTouch('conv_moved');
+  const start = async (files: OpenedFiles['files']) => Buffer.from(await files.data.read(ino, 0, 6)).toString();
+  expect(await start(one.files)).toBe('theirs');
+  await one.files.store.sync();
+  const directory = join(authority.directory, 'killed after a pull');
+  mkdirSync(directory);
+  for (const suffix of ['', '-wal', '-spool'])
+    copyFileSync(path! + suffix, join(directory, `organization.db${suffix}`));
+  const again = await openFilesIn(directory);
+  expect(await start(again.files)).toBe('theirs');
+  await again.close();
 });

@@ -299,7 +299,7 @@ export class WorkBoundary {
     // What is unwritten would be written over what a pull brings, and by rows that may be gone then.
     return this.#engine.run(
       () => store.acquire(),
-      () => data.commitAllHere(),
+      () => data.commitBeforePullHere(),
       work,
     );
   }

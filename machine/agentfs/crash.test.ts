@@ -5,7 +5,7 @@
 import { afterEach, expect, test } from 'bun:test';
 import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { OrganizationFiles } from './files.ts';
 import { rootIno } from './ids.ts';
 import { type LocalFiles, openFilesIn } from './local.fixture.ts';
@@ -133,6 +133,47 @@ test('what was overwritten, cut or removed without a sync is as it was', async (
   const third = await open(copyOf(again));
   for (const name of ['a', 'b', 'c'])
     expect([name, (await contents(third.files, name)).equals(kept)]).toEqual([name, true]);
+});
+
+test('what was moved before a pull is not found again over what the pull brought', async () => {
+  const local = await open(newDirectory());
+  const { data, store } = local.files;
+  const [old, other, third] = [random(large), random(large), random(large)];
+  const [moved, cut, waits] = [
+    await create(local.files, 'moved'),
+    await create(local.files, 'cut'),
+    await create(local.files, 'waits'),
+  ];
+  await data.write(moved, 0, old);
+  await data.write(cut, 0, other);
+  const mark = await data.mark();
+  await data.write(waits, 0, third);
+  // Shorter by less than a chunk: its last one waits again, with its place in the file from before the mark.
+  await data.truncate(cut, large - 10);
+  await store.sync();
+  expect(await data.settleUpTo(mark, Number.POSITIVE_INFINITY)).toBe(true);
+  expect(statSync(spoolOf(dirname(local.path))).size).toBeGreaterThan(3 * large);
+  await store.exclusive(() => data.commitBeforePullHere());
+  // As a pull does.
+  const fresh = Buffer.alloc(large, 'new');
+  for (let at = 0; at * 65_536 < large; at++) {
+    const chunk = fresh.subarray(at * 65_536, (at + 1) * 65_536);
+    await local.driver.run('UPDATE fs_data SET data = ? WHERE ino = ? AND chunk_index = ?', chunk, moved, at);
+  }
+  data.forgetRead();
+  await store.exclusive(() => store.forget());
+  let last = local;
+  for (const when of ['after a kill', 'after another']) {
+    last = await open(copyOf(last));
+    const [a, b, c] = [
+      await contents(last.files, 'moved'),
+      await contents(last.files, 'cut'),
+      await contents(last.files, 'waits'),
+    ];
+    const found = [a.equals(fresh), b.equals(other.subarray(0, large - 10)), c.equals(third)];
+    expect([when, ...found]).toEqual([when, true, true, true]);
+    await last.files.store.exclusive(() => last.files.data.commitBeforePullHere());
+  }
 });
 
 test('what was cut reads as zeros when the file grows again: at once, after a kill, and in the database', async () => {

@@ -157,6 +157,15 @@ export class FileData implements Keeper {
     await this.#store.commitHere().catch((error: unknown) => console.error(`agentfs: not committed: ${error}`));
   }
 
+  /**
+   * The same before a pull brings what others wrote: what stands in the database already is not found again by a machine that
+   * comes after this one died, over what the pull brought.
+   */
+  async commitBeforePullHere(): Promise<void> {
+    await this.commitAllHere();
+    await this.#drain.noteMovedHere();
+  }
+
   /** Moves all that was written until now into the database, and removes what waits to be removed, letting others in. */
   async settle(): Promise<void> {
     await this.settleUpTo(await this.mark(), Number.POSITIVE_INFINITY);

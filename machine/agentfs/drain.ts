@@ -186,6 +186,13 @@ export class Drain {
     }
   }
 
+  /** Before a pull: what it brings is later than what was moved. For whoever runs exclusively, with nothing uncommitted. */
+  async noteMovedHere(): Promise<void> {
+    if (!this.#spool?.hasMoved) return;
+    await this.#store.syncCommitted();
+    await this.#spool.noteMoved();
+  }
+
   /** Gives the spool's bytes back, when all of it stands in the database durably. */
   async #emptySpool(): Promise<void> {
     const spool = this.#spool;

@@ -27,12 +27,15 @@ export interface Spooled {
   readonly index: number;
   readonly offset: number;
   readonly length: number;
+  /** Where in the file the record begins that made it current. */
+  readonly since: number;
 }
 
 /** The committed row of an inode, or null when there is none. */
 export type CommittedInode = (ino: number) => Promise<Pick<Inode, 'size' | 'ctime'> | null>;
 
 const none = new Uint8Array(0);
+const ever: Stamp = { seconds: 0, nanoseconds: 0 };
 
 const [open, ftruncate, fdatasync, fstat, close] = [
   promisify(fs.open),
@@ -66,6 +69,8 @@ export class Spool {
   #first = 0;
   /** Chunks that were in the queue before it was emptied. */
   #before = 0;
+  /** What begins before this place in the file is known to be moved, also to who reads the file anew. */
+  #movedUpTo = 0;
   #isSynced = true;
 
   private constructor(fd: number, chunkSize: number) {
@@ -110,15 +115,17 @@ export class Spool {
     for (let from = 0; from < bytes.length; from += step) {
       const part = bytes.subarray(from, from + step);
       const place = index + from / this.#chunkSize;
-      this.#add(ino, place, await this.#write({ kind: 'contents', ino, place, at }, part), part.length);
+      const since = this.#end;
+      this.#add(ino, place, await this.#write({ kind: 'contents', ino, place, at }, part), part.length, since);
     }
   }
 
   /** The file has `size` bytes now. Nothing to do for a file that has nothing here. */
   async cut(ino: number, size: number, at: Stamp): Promise<void> {
     if (!this.#files.has(ino)) return;
+    const since = this.#end;
     await this.#write({ kind: 'cut', ino, place: size, at }, none);
-    this.#forgetFrom(ino, size);
+    this.#forgetFrom(ino, size, since);
   }
 
   /** The file is gone with its row. */
@@ -146,6 +153,23 @@ export class Spool {
   moved({ ino, index }: Spooled): void {
     this.#files.get(ino)?.delete(index);
     this.#first += 1;
+  }
+
+  /** Whether something was moved since the file says so. */
+  get hasMoved(): boolean {
+    return this.#end > 0 && (this.next()?.since ?? this.#end) > this.#movedUpTo;
+  }
+
+  /**
+   * Writes down durably that what was moved counts no longer: what a pull brings from now on is later. For when the database
+   * has durably what was moved.
+   */
+  async noteMoved(): Promise<void> {
+    const place = this.next()?.since ?? this.#end;
+    await this.#write({ kind: 'moved', ino: 0, place, at: ever }, none);
+    // With nothing left the note itself is moved too.
+    this.#movedUpTo = this.next() ? place : this.#end;
+    await this.sync();
   }
 
   async sync(): Promise<void> {
@@ -178,7 +202,7 @@ export class Spool {
     }
     // What is behind is not whole: it must not be taken for a record when others are written before it.
     if (this.#end < size) await ftruncate(this.#fd, this.#end);
-    for (const ino of this.#files.keys()) this.#forgetFrom(ino, (await committed(ino))?.size ?? 0);
+    for (const ino of this.#files.keys()) this.#forgetFrom(ino, (await committed(ino))?.size ?? 0, this.#end);
     this.#isSynced = false;
   }
 
@@ -189,6 +213,7 @@ export class Spool {
   #clear(): void {
     this.#before += this.#queue.length;
     this.#end = 0;
+    this.#movedUpTo = 0;
     this.#files.clear();
     this.#queue = [];
     this.#first = 0;
@@ -196,14 +221,15 @@ export class Spool {
 
   async #found(record: SpoolRecord, contents: Uint8Array, committed: CommittedInode): Promise<void> {
     if (record.kind === 'void') return;
+    if (record.kind === 'moved') return this.#forgetBefore(record.place);
     const inode = await committed(record.ino);
     if (!inode || isLater(record.at, inode.ctime)) {
       // Never done. It must not count later either, when the inode has a newer ctime.
       await writev(this.#fd, [encodeHeader({ ...record, kind: 'void' }, contents)], this.#end);
     } else if (record.kind === 'cut') {
       if (!this.#files.has(record.ino)) this.#files.set(record.ino, new Map());
-      this.#forgetFrom(record.ino, record.place);
-    } else this.#add(record.ino, record.place, this.#end + recordHeaderBytes, contents.length);
+      this.#forgetFrom(record.ino, record.place, this.#end);
+    } else this.#add(record.ino, record.place, this.#end + recordHeaderBytes, contents.length, this.#end);
   }
 
   async #write(record: SpoolRecord, contents: Uint8Array): Promise<number> {
@@ -218,7 +244,7 @@ export class Spool {
     return at + recordHeaderBytes;
   }
 
-  #add(ino: number, index: number, offset: number, length: number): void {
+  #add(ino: number, index: number, offset: number, length: number, since: number): void {
     const chunks = this.#files.get(ino) ?? new Map<number, Spooled>();
     this.#files.set(ino, chunks);
     for (let at = 0; at < length; at += this.#chunkSize) {
@@ -227,20 +253,27 @@ export class Spool {
         index: index + at / this.#chunkSize,
         offset: offset + at,
         length: Math.min(this.#chunkSize, length - at),
+        since,
       };
       chunks.set(spooled.index, spooled);
       this.#queue.push(spooled);
     }
   }
 
-  #forgetFrom(ino: number, size: number): void {
+  #forgetBefore(place: number): void {
+    this.#movedUpTo = place;
+    for (const chunks of this.#files.values())
+      for (const [index, { since }] of chunks) if (since < place) chunks.delete(index);
+  }
+
+  #forgetFrom(ino: number, size: number, since: number): void {
     const chunks = this.#files.get(ino);
     if (!chunks) return;
     for (const [index, spooled] of [...chunks]) {
       const length = Math.min(spooled.length, size - index * this.#chunkSize);
       if (length <= 0) chunks.delete(index);
       else if (length < spooled.length) {
-        const shorter = { ...spooled, length };
+        const shorter = { ...spooled, length, since };
         chunks.set(index, shorter);
         this.#queue.push(shorter);
       }

@@ -371,6 +371,8 @@ test('a machine that dies finds what a pull brought, not what it had moved into 
   await one.boundary.firstTouch('conv_moved');
   const large = () => crypto.getRandomValues(new Uint8Array(65_536)).toHex().repeat(4);
   await write(one, '/conversations/conv_moved/mine', large());
+  // More than one step of the boundary's end: the spool is not empty while the first one is in the network.
+  await write(one, '/conversations/conv_moved/more', large().repeat(6));
   const letGo = authority.hold();
   const before = authority.requests();
   const end = one.boundary.end('conv_moved');

@@ -2,7 +2,7 @@
  * What a machine that was killed leaves behind: the files of its replica as they were at that moment. Another one that
  * opens a copy of them finds a state that was, not older than the last sync.
  */
-import { afterEach, expect, test } from 'bun:test';
+import { afterEach, expect, spyOn, test } from 'bun:test';
 import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -133,6 +133,21 @@ test('what was overwritten, cut or removed without a sync is as it was', async (
   const third = await open(copyOf(again));
   for (const name of ['a', 'b', 'c'])
     expect([name, (await contents(third.files, name)).equals(kept)]).toEqual([name, true]);
+});
+
+test('what was synced is found although the clock was set back before a later change', async () => {
+  const local = await open(newDirectory());
+  const { data, names, store } = local.files;
+  const bytes = random(large);
+  const ino = await create(local.files, 'a');
+  await data.write(ino, 0, bytes);
+  await store.sync();
+  const clock = spyOn(Date, 'now').mockReturnValue(Date.now() - 60_000);
+  await names.setAttributes(ino, { mode: 0o600 });
+  clock.mockRestore();
+  await store.sync();
+  const again = await open(copyOf(local));
+  expect((await contents(again.files, 'a')).equals(bytes)).toBe(true);
 });
 
 test('what was moved before a pull is not found again over what the pull brought', async () => {

@@ -97,10 +97,14 @@ export function patchAsSql(patch: InodePatch): { assignments: string; values: nu
 let lastMs = 0;
 let within = 0;
 
-/** The time of a change. Never the same twice: a kernel cache tells versions of a file apart by it. */
+/**
+ * The time of a change. Never the same twice: a kernel cache tells versions of a file apart by it. Never earlier than before
+ * either, although the host's clock may be set back: the spool tells by it which contents were committed.
+ */
 export function now(): Stamp {
   const ms = Date.now();
-  within = ms === lastMs ? Math.min(within + 1, 999_999) : 0;
-  lastMs = ms;
-  return { seconds: Math.floor(ms / 1000), nanoseconds: (ms % 1000) * 1_000_000 + within };
+  if (ms > lastMs) [lastMs, within] = [ms, 0];
+  else if (within < 999_999) within += 1;
+  else [lastMs, within] = [lastMs + 1, 0];
+  return { seconds: Math.floor(lastMs / 1000), nanoseconds: (lastMs % 1000) * 1_000_000 + within };
 }

@@ -150,6 +150,26 @@ test('what was synced is found although the clock was set back before a later ch
   expect((await contents(again.files, 'a')).equals(bytes)).toBe(true);
 });
 
+test('what was synced is found although the clock of the next machine is behind', async () => {
+  const local = await open(newDirectory());
+  const bytes = random(large);
+  const clock = spyOn(Date, 'now').mockReturnValue(Date.now() + 60_000);
+  await local.files.data.write(await create(local.files, 'a'), 0, bytes);
+  clock.mockRestore();
+  await local.files.store.sync();
+  const directory = copyOf(local);
+  // Another process: this one's clock has seen the future.
+  const fixture = JSON.stringify(join(import.meta.dir, 'local.fixture.ts'));
+  const next = `const { files } = await (await import(${fixture})).openFilesIn(${JSON.stringify(directory)});
+    await files.names.setAttributes((await files.find('a')).ino, { mode: 0o600 });
+    await files.store.sync();
+    process.kill(process.pid, 'SIGKILL');`;
+  expect(Bun.spawnSync([process.execPath, '-e', next], { stderr: 'inherit' }).signalCode).toBe('SIGKILL');
+  const again = await open(directory);
+  expect((await contents(again.files, 'a')).equals(bytes)).toBe(true);
+  expect((await again.files.find('a'))!.mode & 0o777).toBe(0o600);
+});
+
 test('what was moved before a pull is not found again over what the pull brought', async () => {
   const local = await open(newDirectory());
   const { data, store } = local.files;

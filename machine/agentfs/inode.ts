@@ -97,6 +97,12 @@ export function patchAsSql(patch: InodePatch): { assignments: string; values: nu
 let lastMs = 0;
 let within = 0;
 
+/** No later stamp of this process is earlier than this one: it was found in what a former machine left behind. */
+export function stampNotBefore({ seconds, nanoseconds }: Stamp): void {
+  const ms = seconds * 1000 + Math.floor(nanoseconds / 1_000_000);
+  if (ms > lastMs) [lastMs, within] = [ms, nanoseconds % 1_000_000];
+}
+
 /**
  * The time of a change. Never the same twice: a kernel cache tells versions of a file apart by it. Never earlier than before
  * either, although the host's clock may be set back: the spool tells by it which contents were committed.

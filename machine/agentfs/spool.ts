@@ -11,7 +11,7 @@
 import * as fs from 'node:fs';
 import { promisify } from 'node:util';
 import { FileError } from './errors.ts';
-import type { Inode, Stamp } from './inode.ts';
+import { type Inode, type Stamp, stampNotBefore } from './inode.ts';
 import {
   decodeHeader,
   encodeHeader,
@@ -221,6 +221,8 @@ export class Spool {
 
   async #found(record: SpoolRecord, contents: Uint8Array, committed: CommittedInode): Promise<void> {
     if (record.kind === 'void') return;
+    // The host's clock may be behind what it was for the machine that wrote this: an older ctime would void what was synced.
+    stampNotBefore(record.at);
     if (record.kind === 'moved') return this.#forgetBefore(record.place);
     const inode = await committed(record.ino);
     if (!inode || isLater(record.at, inode.ctime)) {

@@ -11,7 +11,7 @@ const crates = {
 /** Compiling one, with its dependencies, on one slow core. */
 export const compileTimeoutMs = 10 * 60_000;
 
-/** The path of a crate's program. The first call compiles it, which needs crates.io; Rust 1.85 or later does. */
+/** The path of a crate's program. The first call compiles it, which needs the registry of Rust packages; Rust 1.85 or later does. */
 export function crateProgram(name: keyof typeof crates): string {
   const root = join(repository, 'build/crates', `${name}-${crates[name]}`);
   const program = join(root, 'bin', name);

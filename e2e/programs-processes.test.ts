@@ -97,7 +97,7 @@ testWith(holderHas('inotifywait'))(
       shell,
       'inotify',
       `
-      mkdir w
+      mkdir w; touch events
       inotifywait -qm -e create,modify,delete,moved_from,moved_to,close_write,attrib --format '%e %f' w > events & watcher=$!
       until grep -q . events; do touch w/ready; sleep 0.1; done
       echo 1 > w/a; chmod 600 w/a; mv w/a w/b; rm w/b; mkdir w/d; echo end > w/end

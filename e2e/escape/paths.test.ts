@@ -234,8 +234,10 @@ def flip():
 t = threading.Thread(target=flip); t.start()
 seen = set()
 while time.time() < end: seen.add(str(tried(lambda: read('/workspace/race/now/.env'))))
-t.join(); print(sorted(seen))`);
-  expect(said).toBe("['EACCES', \"b'harmless'\"]");
+t.join(); print(*sorted(seen), sep='\\n')`);
+  // Now and then it changes twice while it is followed, and cannot be.
+  const seen = said.split('\n').filter((one) => one !== 'ESTALE');
+  expect(seen).toEqual(['EACCES', "b'harmless'"]);
 });
 
 test('after all that no secret is anywhere', async () => expect(await cell.leaks()).toEqual([]));

@@ -5,7 +5,9 @@
 #     --security-opt apparmor=unconfined --security-opt systempaths=unconfined \
 #     -v edge-gateway:/data -p 127.0.0.1:8787:8787 -e ANTHROPIC_API_KEY edge-gateway
 #
-# (systempaths: a masked /proc makes the kernel refuse a new one in a user namespace.)
+# (systempaths: a masked /proc makes the kernel refuse a new one in a user namespace.) Docker mounts cgroups read-only, so agents have
+# neither a memory limit nor the network guard in there (`--cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup` should give both; not tried), and
+# EDGE_NETWORK_GUARD=require refuses to start without the guard.
 
 FROM node:20-bookworm-slim AS build
 RUN apt-get update \

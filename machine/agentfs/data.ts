@@ -17,6 +17,8 @@ const nothing = new Uint8Array(0);
 export class FileData implements Keeper {
   readonly #store: Store;
   readonly #unwritten = new Map<number, UnwrittenChunks>();
+  /** What is just being written out: a reader that does not wait for its end finds it here, not what was there before. */
+  readonly #leaving = new Map<number, UnwrittenChunks>();
   readonly #rows: ContentRows;
   readonly #spool: Spool | null;
   readonly #drain: Drain;
@@ -284,10 +286,12 @@ export class FileData implements Keeper {
     const end = Math.min(inode.size, offset + length);
     if (offset >= end) return nothing;
     const unwritten = this.#unwritten.get(inode.ino);
+    const leaving = this.#leaving.get(inode.ino);
     const chunks: Uint8Array[] = [];
     for (const { index } of this.#parts(offset, end)) {
       const chunk =
         unwritten?.get(index) ??
+        leaving?.get(index) ??
         (this.#spool?.chunk(inode.ino, index) ? null : this.#rows.remembered(inode.ino, index));
       if (!chunk) return null;
       chunks.push(chunk);
@@ -366,14 +370,19 @@ export class FileData implements Keeper {
     const isMuch = this.#spool !== null && (this.#spool.has(ino) || chunks.weight > this.#store.limits.spooledFrom);
     // Before the first wait: what is written from now on is a chunk of its own.
     this.#unwritten.delete(ino);
-    for (const [index, bytes] of chunks.entries()) {
-      if (isMuch) await this.#spoolHere(ino, index, bytes, ctime);
-      else {
-        await this.#rows.write(ino, index, bytes);
-        this.#rows.remember(ino, index, bytes);
+    this.#leaving.set(ino, chunks);
+    try {
+      for (const [index, bytes] of chunks.entries()) {
+        if (isMuch) await this.#spoolHere(ino, index, bytes, ctime);
+        else {
+          await this.#rows.write(ino, index, bytes);
+          this.#rows.remember(ino, index, bytes);
+        }
       }
+      await this.#rows.writeSmall();
+    } finally {
+      this.#leaving.delete(ino);
     }
-    await this.#rows.writeSmall();
   }
 
   async #truncateStepHere(ino: number, wanted: number): Promise<Inode> {

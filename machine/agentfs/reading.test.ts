@@ -40,6 +40,7 @@ for (const [how, end] of [
       // Few enough to stay in memory until the end, or many enough to leave by themselves.
       const written = Array.from({ length: how === 'goes into rows' ? 3 : chunks }, random);
       let isOver = false;
+      let done = -1;
       const writing = (async () => {
         for (const [index, bytes] of written.entries()) {
           await data.write(ino, index * chunk, bytes.subarray(0, 60_000));
@@ -48,7 +49,6 @@ for (const [how, end] of [
         await end();
         isOver = true;
       })();
-      let done = -1;
       const waiting = new Set<number>();
       while (!isOver) {
         for (let index = 0; index <= done; index++) {

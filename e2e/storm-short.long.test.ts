@@ -1,6 +1,8 @@
 /**
  * A storm: messages in many conversations, clients that retry, reconnect and send twice, and every part killed at every
  * named step of the path. Exactly once holds all the same (acceptance 7). EDGE_TEST_SEED=N plays the same storm again.
+ *
+ * Not among the tests of every run yet: 674951367 leaves a conversation whose session the agent does not know.
  */
 import { expect, test } from 'bun:test';
 import { planOf } from './storm/plan.ts';

@@ -1,7 +1,9 @@
 /** The peer: Hermes' own API server (`hermes gateway` with API_SERVER_ENABLED), from the same runtime with aiohttp beside it. */
+
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { benchPython } from '../../bunfs-assets/make/bench-runtime.ts';
+import { freePort } from '../harness/free-port.ts';
 import { linesOf } from '../harness/lines.ts';
 
 const startTimeoutMs = 60_000;
@@ -86,11 +88,4 @@ export class HermesApiServer {
       return false; // not listening yet
     }
   }
-}
-
-function freePort(): number {
-  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } });
-  const { port } = listener;
-  listener.stop(true);
-  return port;
 }

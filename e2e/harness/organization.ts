@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { realDatabase, type TestDatabase } from '../../gateway/governance/databases.fixture.ts';
 import { Cloud } from './cloud.ts';
-import { builtExecutable, plainEnvironment } from './executable.ts';
+import { firstToken } from './first-token.ts';
 import { Gateway } from './gateway.ts';
 import { Api } from './http.ts';
 import { ScriptedModel } from './model.ts';
@@ -50,11 +50,7 @@ export class Organization {
       EDGE_MODEL_URL: model.url,
       EDGE_MODEL: 'scripted',
     };
-    const made = Bun.spawnSync([builtExecutable(), 'token', 'create', '--role', 'superadmin', '--name', 'first'], {
-      env: plainEnvironment({ ...environment, EDGE_DATA_DIR: join(directory, 'none') }),
-    });
-    if (made.exitCode !== 0) throw new Error(`token create: ${made.stderr.toString()}`);
-    const { token } = JSON.parse(made.stdout.toString()) as { token: string };
+    const token = firstToken({ ...environment, EDGE_DATA_DIR: join(directory, 'none') });
     const statements = () =>
       [...log.matchAll(/LOG: {2}(?:statement|execute [^:]*): (.*?)(?=\n\S*>|\n?$)/gs)].map(([, sql]) => sql!.trim());
     return new Organization({ cloud, model, directory, environment, token }, database, statements);

@@ -1,6 +1,6 @@
 /** Plays a plan: clients that send and listen, and everybody dying around them. */
 
-import { builtExecutable, plainEnvironment } from '../harness/executable.ts';
+import { firstToken } from '../harness/first-token.ts';
 import { hermesProcesses } from '../harness/holders.ts';
 import { Api } from '../harness/http.ts';
 import { call, ScriptedModel } from '../harness/model.ts';
@@ -35,7 +35,7 @@ export async function playStorm(plan: Plan): Promise<Verdict> {
     setTimeout(() => moments.reached('answered'), answeredMs);
   });
   const environment = { EDGE_MODEL_URL: model.url, EDGE_MODEL: 'scripted', EDGE_MODEL_KEY: 'none' };
-  const token = firstToken(data, environment);
+  const token = firstToken({ ...environment, EDGE_DATA_DIR: data });
   const kept = await KeptGateway.start(environment, data);
   const api = () => new Api(kept.url, token);
   await api().post('/v1/specialists', { name: 'Eleanora', persona: 'Be brief.' });
@@ -96,15 +96,6 @@ function script(model: ScriptedModel, { id, usesTool }: PlannedMessage): void {
   const answer = { do: 'say-slowly', text: replyTo(id), pauseMs: 15 } as const;
   if (usesTool) model.on(textOf(id), call('terminal', { command: `echo ${id} >> /workspace/log` }), answer);
   else model.on(textOf(id), answer);
-}
-
-/** Made before the first start, and good over all of them. */
-function firstToken(data: string, environment: Readonly<Record<string, string>>): string {
-  const made = Bun.spawnSync([builtExecutable(), 'token', 'create', '--role', 'superadmin', '--name', 'storm'], {
-    env: plainEnvironment({ ...environment, EDGE_DATA_DIR: data }),
-  });
-  if (made.exitCode !== 0) throw new Error(`token create: ${made.stderr.toString()}`);
-  return (JSON.parse(made.stdout.toString()) as { token: string }).token;
 }
 
 async function judge(

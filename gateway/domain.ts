@@ -2,8 +2,9 @@
  * The things the gateway speaks of, as plain data. Rows of Postgres are turned into these and nothing else leaves
  * `governance/`.
  */
-import type { ConversationId, Locator, MessageId, SpecialistId, TokenId } from './ids.ts';
+import type { ConversationId, Locator, MessageId, SpecialistId, TokenId, UserId } from './ids.ts';
 import type { ProblemDocument } from './problem.ts';
+import type { Reach } from './reach.ts';
 
 export const roles = ['client', 'client_admin', 'expert', 'account_manager', 'superadmin'] as const;
 export type Role = (typeof roles)[number];
@@ -13,6 +14,19 @@ export interface Caller {
   readonly token: TokenId;
   readonly role: Role;
   readonly name: string;
+  /** The person whose token it is; null for one that speaks for the organization itself. */
+  readonly user: UserId | null;
+  readonly reach: Reach;
+}
+
+export interface User {
+  readonly id: UserId;
+  readonly name: string;
+  readonly role: Role;
+  /** Those that an expert works for; empty for every other role. */
+  readonly specialists: readonly SpecialistId[];
+  readonly createdAt: Date;
+  readonly disabledAt: Date | null;
 }
 
 export interface Specialist {
@@ -29,6 +43,8 @@ export interface Conversation {
   readonly specialist: SpecialistId;
   /** The native Hermes session; null until its first turn made one. */
   readonly session: string | null;
+  /** The person who began it; null for one that belongs to the organization itself. */
+  readonly owner: UserId | null;
   readonly createdAt: Date;
 }
 

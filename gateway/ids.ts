@@ -10,6 +10,7 @@ export type ConversationId = Branded<'conversation'>;
 export type MessageId = Branded<'message'>;
 export type SpecialistId = Branded<'specialist'>;
 export type TokenId = Branded<'token'>;
+export type UserId = Branded<'user'>;
 /** Opaque to clients; names session id, row id and timestamp of one SessionDB row (ADR-046 §6). */
 export type Locator = Branded<'locator'>;
 
@@ -27,6 +28,7 @@ export const newConversationId = (): ConversationId => makeId('conv') as Convers
 export const newMessageId = (): MessageId => makeId('msg') as MessageId;
 export const newSpecialistId = (): SpecialistId => makeId('spec') as SpecialistId;
 export const newTokenId = (): TokenId => makeId('tok') as TokenId;
+export const newUserId = (): UserId => makeId('user') as UserId;
 export const newOrganizationId = (): string => makeId('org');
 
 const idOf = <T>(prefix: string) =>
@@ -39,3 +41,4 @@ const idOf = <T>(prefix: string) =>
 export const conversationIdSchema = idOf<ConversationId>('conv');
 export const messageIdSchema = idOf<MessageId>('msg');
 export const specialistIdSchema = idOf<SpecialistId>('spec');
+export const userIdSchema = idOf<UserId>('user');

@@ -1,10 +1,11 @@
 /** Specialists and conversations: who is spoken to, and which native session that is. */
-import * as v from 'valibot';
 import type { Conversation, Specialist } from '../domain.ts';
-import { type ConversationId, newSpecialistId, type SpecialistId } from '../ids.ts';
+import { type ConversationId, newSpecialistId, type SpecialistId, type UserId } from '../ids.ts';
 import { Problem } from '../problem.ts';
+import type { Reach } from '../reach.ts';
 import { type Sql, violates, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
+import { cursorOf, ordinalOf } from './ordinal-cursor.ts';
 
 interface SpecialistRow {
   readonly id: SpecialistId;
@@ -19,6 +20,7 @@ interface ConversationRow {
   readonly ordinal: string;
   readonly specialist: SpecialistId;
   readonly session: string | null;
+  readonly owner: UserId | null;
   readonly created_at: Date;
 }
 
@@ -85,11 +87,13 @@ export class Conversations {
     return rows[0] === undefined ? null : specialistOfRow(rows[0]);
   }
 
-  async create(id: ConversationId, specialist: SpecialistId): Promise<Conversation> {
+  async create(id: ConversationId, specialist: SpecialistId, owner: UserId | null): Promise<Conversation> {
     const createdAt = new Date();
     try {
       await withDeadline(
-        this.#sql`insert into conversations (id, specialist, created_at) values (${id}, ${specialist}, ${createdAt})`,
+        this.#sql`
+          insert into conversations (id, specialist, owner, created_at)
+          values (${id}, ${specialist}, ${owner}, ${createdAt})`,
       );
     } catch (error) {
       if (violates(error, 'conversations_specialist_fkey')) {
@@ -98,7 +102,7 @@ export class Conversations {
       if (violates(error, 'conversations_pkey')) throw new Problem('conflict', 'This conversation exists already');
       throw error;
     }
-    const conversation = { id, specialist, session: null, createdAt };
+    const conversation = { id, specialist, session: null, owner, createdAt };
     this.#remember(conversation);
     return conversation;
   }
@@ -109,7 +113,7 @@ export class Conversations {
     const bindings = this.#bindings;
     const rows = await withDeadline(
       this.#sql<ConversationRow[]>`
-        select id, ordinal, specialist, session, created_at from conversations where id = ${id}`,
+        select id, ordinal, specialist, session, owner, created_at from conversations where id = ${id}`,
     );
     if (rows[0] === undefined) return null;
     const conversation = conversationOfRow(rows[0]);
@@ -125,19 +129,32 @@ export class Conversations {
     this.#known.set(conversation.id, conversation);
   }
 
-  /** Newest first. */
-  async list(cursor: string | null, limit: number): Promise<Page<Conversation>> {
+  /** Those within reach, newest first. */
+  async list(reach: Reach, cursor: string | null, limit: number): Promise<Page<Conversation>> {
     const before = cursor === null ? null : ordinalOf(cursor);
     const rows = await withDeadline(
       this.#sql<ConversationRow[]>`
-        select id, ordinal, specialist, session, created_at from conversations
-        where ${before}::bigint is null or ordinal < ${before}::bigint
+        select id, ordinal, specialist, session, owner, created_at from conversations
+        where (${before}::bigint is null or ordinal < ${before}::bigint) and ${this.#within(reach)}
         order by ordinal desc limit ${limit + 1}`,
     );
     const items = rows.slice(0, limit);
     const last = items.at(-1);
     const next = rows.length > limit && last !== undefined ? cursorOf(last.ordinal) : null;
     return { items: items.map(conversationOfRow), next };
+  }
+
+  #within(reach: Reach) {
+    switch (reach.kind) {
+      case 'everything':
+        return this.#sql`true`;
+      case 'owner':
+        return reach.owner === null ? this.#sql`owner is null` : this.#sql`owner = ${reach.owner}`;
+      case 'specialists':
+        return reach.specialists.length === 0
+          ? this.#sql`false`
+          : this.#sql`specialist in ${this.#sql(reach.specialists)}`;
+    }
   }
 
   /** Once, after `session/new`; the same session again is fine, another one is a conflict. */
@@ -174,20 +191,6 @@ function refuseNul(text: string): void {
   if (text.includes('\0')) throw new Problem('invalid-request', 'A NUL character cannot be kept; leave it out');
 }
 
-const cursorSchema = v.pipe(v.string(), v.regex(/^[0-9]{1,15}$/));
-
-function cursorOf(ordinal: string): string {
-  return Buffer.from(ordinal).toString('base64url');
-}
-
-function ordinalOf(cursor: string): number {
-  const parsed = v.safeParse(cursorSchema, Buffer.from(cursor, 'base64url').toString('latin1'));
-  if (!parsed.success || cursorOf(parsed.output) !== cursor) {
-    throw new Problem('invalid-request', 'The cursor is not one that this gateway gave out; start without one');
-  }
-  return Number(parsed.output);
-}
-
 function specialistOfRow(row: SpecialistRow): Specialist {
   return {
     id: row.id,
@@ -199,5 +202,11 @@ function specialistOfRow(row: SpecialistRow): Specialist {
 }
 
 function conversationOfRow(row: ConversationRow): Conversation {
-  return { id: row.id, specialist: row.specialist, session: row.session, createdAt: row.created_at };
+  return {
+    id: row.id,
+    specialist: row.specialist,
+    session: row.session,
+    owner: row.owner,
+    createdAt: row.created_at,
+  };
 }

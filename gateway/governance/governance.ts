@@ -13,9 +13,11 @@ import type {
   PhaseTimings,
   Role,
   Specialist,
+  User,
 } from '../domain.ts';
-import type { ConversationId, Locator, MessageId, SpecialistId } from '../ids.ts';
+import type { ConversationId, Locator, MessageId, SpecialistId, UserId } from '../ids.ts';
 import type { ProblemDocument } from '../problem.ts';
+import type { Reach } from '../reach.ts';
 
 export interface Page<T> {
   readonly items: readonly T[];
@@ -41,12 +43,27 @@ export interface Governance {
   // --- organization, tokens
   /** The organization's own settings; made at the first start. */
   organization(): Promise<{ readonly id: string; readonly name: string }>;
-  /** Makes a token; the secret is returned once and stored as a SHA-256 digest. */
+  /** Makes a token of the organization itself; the secret is returned once and stored as a SHA-256 digest. */
   createToken(role: Role, name: string): Promise<{ readonly caller: Caller; readonly secret: string }>;
+  /** Makes a token of a person, with that person's role. Throws `not-found`, or `conflict` when the person is disabled. */
+  createUserToken(user: UserId, name: string): Promise<{ readonly caller: Caller; readonly secret: string }>;
   listTokens(): Promise<readonly (Caller & { readonly createdAt: Date })[]>;
   revokeToken(token: Caller['token']): Promise<boolean>;
   /** Answers from memory when it can: the process that revokes is the process that checks. */
   authenticate(secret: string): Promise<Caller | null>;
+
+  // --- users
+  /** `specialists` are those that an expert works for. Throws `not-found` for one that there is not. */
+  createUser(name: string, role: Role, specialists: readonly SpecialistId[]): Promise<User>;
+  findUser(id: UserId): Promise<User | null>;
+  listUsers(cursor: string | null, limit: number): Promise<Page<User>>;
+  /** Disables a person and revokes that person's tokens, which are answered; null when there is no such person. */
+  disableUser(id: UserId): Promise<{ readonly user: User; readonly revoked: readonly Caller['token'][] } | null>;
+  /** Says anew which specialists an expert works for; its tokens, whose reach has changed, are answered. */
+  assignSpecialists(
+    id: UserId,
+    specialists: readonly SpecialistId[],
+  ): Promise<{ readonly user: User; readonly tokens: readonly Caller['token'][] } | null>;
 
   // --- specialists, conversations
   createSpecialist(name: string, persona: string): Promise<Specialist>;
@@ -54,9 +71,10 @@ export interface Governance {
   /** By id or by exact name. */
   findSpecialist(idOrName: string): Promise<Specialist | null>;
   offboardSpecialist(id: SpecialistId): Promise<Specialist | null>;
-  createConversation(id: ConversationId, specialist: SpecialistId): Promise<Conversation>;
+  /** Without an owner it belongs to the organization itself. */
+  createConversation(id: ConversationId, specialist: SpecialistId, owner?: UserId | null): Promise<Conversation>;
   findConversation(id: ConversationId): Promise<Conversation | null>;
-  listConversations(cursor: string | null, limit: number): Promise<Page<Conversation>>;
+  listConversations(reach: Reach, cursor: string | null, limit: number): Promise<Page<Conversation>>;
   /** Once, after `session/new`. */
   bindSession(id: ConversationId, session: string): Promise<void>;
 

@@ -2,6 +2,7 @@
 import type { TransactionSql } from 'postgres';
 import { DatabaseUnusable, describe, isRefusal, type Sql } from './connection.ts';
 import foundation from './migrations/0001_foundation.sql' with { type: 'text' };
+import users from './migrations/0140_users.sql' with { type: 'text' };
 
 export interface Migration {
   readonly version: number;
@@ -9,7 +10,10 @@ export interface Migration {
   readonly sql: string;
 }
 
-export const migrations: readonly Migration[] = [{ version: 1, name: 'foundation', sql: foundation }];
+export const migrations: readonly Migration[] = [
+  { version: 1, name: 'foundation', sql: foundation },
+  { version: 140, name: 'users', sql: users },
+];
 
 /**
  * Brings the database to the newest version, each migration in one transaction. Throws {@link DatabaseUnusable} when the

@@ -295,6 +295,7 @@ describe.each(databases)('governance on the %s', (_, start) => {
     let cursor: string | null = null;
     do {
       const page: Awaited<ReturnType<typeof governance.listConversations>> = await governance.listConversations(
+        { kind: 'everything' },
         cursor,
         2,
       );
@@ -305,7 +306,7 @@ describe.each(databases)('governance on the %s', (_, start) => {
     expect(seen).toContain(conversation);
     expect(new Set(seen).size).toBe(seen.length);
     for (const bad of ['x', '-1', 'MQ==', Buffer.from('1; drop').toString('base64url')]) {
-      expect(await refusal(governance.listConversations(bad, 2))).toBe('invalid-request');
+      expect(await refusal(governance.listConversations({ kind: 'everything' }, bad, 2))).toBe('invalid-request');
     }
   });
 

@@ -1,5 +1,6 @@
 /** Governance on Postgres, embedded or remote: opens the database, migrates it and joins its subjects. */
 import { newOrganizationId } from '../ids.ts';
+import { Problem } from '../problem.ts';
 import { connect, type DatabaseAddress, type Sql, withDeadline } from './connection.ts';
 import { Conversations } from './conversations.ts';
 import { EventLog } from './event-log.ts';
@@ -7,6 +8,7 @@ import type { Governance } from './governance.ts';
 import { Messages } from './messages.ts';
 import { migrate } from './migrations.ts';
 import { Tokens } from './tokens.ts';
+import { Users } from './users.ts';
 
 export interface GovernanceOptions {
   readonly database: DatabaseAddress;
@@ -40,22 +42,39 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
     const messages = new Messages(sql, log);
     const conversations = new Conversations(sql);
     const tokens = new Tokens(sql);
+    const users = new Users(sql);
     const eraseOld = () => messages.eraseFailedProse(new Date(Date.now() - options.failedProseDays * dayMs));
     await eraseOld();
 
     return {
       organization: async () => organization,
-      createToken: (role, name) => tokens.create(role, name),
+      createToken: (role, name) => tokens.create(role, name, null),
+      createUserToken: async (id, name) => {
+        const user = await users.find(id);
+        if (user === null) throw new Problem('not-found', 'There is no such user');
+        return tokens.create(user.role, name, user);
+      },
       listTokens: () => tokens.list(),
       revokeToken: (token) => tokens.revoke(token),
       authenticate: (secret) => tokens.authenticate(secret),
+      createUser: (name, role, specialists) => users.create(name, role, specialists),
+      findUser: (id) => users.find(id),
+      listUsers: (cursor, limit) => users.list(cursor, limit),
+      disableUser: async (id) => {
+        const user = await users.disable(id);
+        return user === null ? null : { user, revoked: await tokens.revokeOf(id) };
+      },
+      assignSpecialists: async (id, specialists) => {
+        const user = await users.assign(id, specialists);
+        return user === null ? null : { user, tokens: await tokens.forgetOf(id) };
+      },
       createSpecialist: (name, persona) => conversations.createSpecialist(name, persona),
       listSpecialists: () => conversations.listSpecialists(),
       findSpecialist: (idOrName) => conversations.findSpecialist(idOrName),
       offboardSpecialist: (id) => conversations.offboardSpecialist(id),
-      createConversation: (id, specialist) => conversations.create(id, specialist),
+      createConversation: (id, specialist, owner) => conversations.create(id, specialist, owner ?? null),
       findConversation: (id) => conversations.find(id),
-      listConversations: (cursor, limit) => conversations.list(cursor, limit),
+      listConversations: (reach, cursor, limit) => conversations.list(reach, cursor, limit),
       bindSession: (id, session) => conversations.bindSession(id, session),
       accept: (input) => messages.accept(input),
       findMessage: (conversation, id) => messages.find(conversation, id),

@@ -37,6 +37,11 @@ export const access = {
   'GET /v1/tokens': owners,
   'POST /v1/tokens': owners,
   'DELETE /v1/tokens/:token': owners,
+  'GET /v1/users': owners,
+  'POST /v1/users': owners,
+  'GET /v1/users/:user': owners,
+  'POST /v1/users/:user/disable': owners,
+  'PUT /v1/users/:user/specialists': owners,
   'GET /v1/organization': everyone,
 } as const satisfies Record<string, 'public' | readonly Role[]>;
 
@@ -55,7 +60,12 @@ export function may(role: Role, what: Route | keyof typeof abilities): boolean {
 }
 
 export type Match =
-  | { readonly kind: 'route'; readonly route: Route }
+  | {
+      readonly kind: 'route';
+      readonly route: Route;
+      /** What stands for `:conversation` in the path, as it was sent; null where the route names none. */
+      readonly conversation: string | null;
+    }
   /** The path exists with other methods. */
   | { readonly kind: 'method'; readonly allow: readonly string[] }
   | { readonly kind: 'none' };
@@ -88,5 +98,7 @@ export function matchRoute(method: string, path: string): Match {
   );
   if (pattern === undefined) return { kind: 'none' };
   const route = pattern.methods.get(method);
-  return route === undefined ? { kind: 'method', allow: [...pattern.methods.keys()] } : { kind: 'route', route };
+  if (route === undefined) return { kind: 'method', allow: [...pattern.methods.keys()] };
+  const place = pattern.segments.indexOf(':conversation');
+  return { kind: 'route', route, conversation: segments[place] ?? null };
 }

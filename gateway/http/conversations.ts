@@ -1,10 +1,11 @@
 /** Conversations: made, listed, read, and their running turn cancelled. */
 import * as v from 'valibot';
-import type { Conversation } from '../domain.ts';
+import type { Caller, Conversation } from '../domain.ts';
 import type { Governance } from '../governance/governance.ts';
-import { type ConversationId, newConversationId } from '../ids.ts';
+import { type ConversationId, conversationIdSchema, newConversationId } from '../ids.ts';
 import { Problem } from '../problem.ts';
-import type { App, HttpContext } from './app.ts';
+import { reachesConversation, reachesSpecialist } from '../reach.ts';
+import { type App, callerOf, type HttpContext } from './app.ts';
 import { operation } from './openapi.ts';
 import { jsonResponse } from './responses.ts';
 import { conversationPage, conversationPath, exactBody, notFound } from './schemas.ts';
@@ -15,16 +16,39 @@ const newConversation = exactBody(
   }),
 );
 
-const conversationShown = v.object({ id: v.string(), specialist: v.string(), createdAt: v.string() });
+const conversationShown = v.object({
+  id: v.string(),
+  specialist: v.string(),
+  /** The user who began it; null for one that belongs to the organization itself. */
+  owner: v.nullable(v.string()),
+  createdAt: v.string(),
+});
 const conversationsShown = v.object({ conversations: v.array(conversationShown), next: v.optional(v.string()) });
 
 const show = (conversation: Conversation) => ({
   id: conversation.id,
   specialist: conversation.specialist,
+  owner: conversation.owner,
   createdAt: conversation.createdAt.toISOString(),
 });
 
-/** Throws `not-found`. */
+/**
+ * What a request or frame names as its conversation, when it is within the caller's reach. Throws `not-found` otherwise:
+ * what is beyond it, what was never there and what is no id are answered alike.
+ */
+export async function reachedConversation(
+  governance: Pick<Governance, 'findConversation'>,
+  caller: Caller,
+  text: string,
+): Promise<Conversation> {
+  const id = v.safeParse(conversationIdSchema, text);
+  if (!id.success) throw notFound('conversation');
+  const conversation = await findConversation(governance, id.output);
+  if (!reachesConversation(caller.reach, conversation)) throw notFound('conversation');
+  return conversation;
+}
+
+/** Behind the server's door, which has looked whether the caller reaches the conversation of the path. Throws `not-found`. */
 export async function findConversation(
   governance: Pick<Governance, 'findConversation'>,
   id: ConversationId,
@@ -39,16 +63,17 @@ export function addConversations(app: App, context: HttpContext): void {
 
   app.post(
     '/v1/conversations',
-    async ({ body }) => {
+    async ({ body, call }) => {
+      const caller = callerOf(call);
       const specialist = await governance.findSpecialist(body.specialist);
-      if (specialist === null) throw notFound('specialist');
+      if (specialist === null || !reachesSpecialist(caller.reach, specialist.id)) throw notFound('specialist');
       if (specialist.offboardedAt !== null) {
         throw new Problem('conflict', 'This specialist was offboarded and takes no new conversations');
       }
       const id = newConversationId();
       // The tree first: a conversation that can be found can be attached.
       await context.establish(id, specialist);
-      const conversation = await governance.createConversation(id, specialist.id);
+      const conversation = await governance.createConversation(id, specialist.id, caller.user);
       return jsonResponse(201, show(conversation), { location: `/v1/conversations/${id}` });
     },
     {
@@ -62,13 +87,14 @@ export function addConversations(app: App, context: HttpContext): void {
 
   app.get(
     '/v1/conversations',
-    async ({ query }) => {
-      const { items, next } = await governance.listConversations(query.cursor ?? null, query.limit);
+    async ({ query, call }) => {
+      const { reach } = callerOf(call);
+      const { items, next } = await governance.listConversations(reach, query.cursor ?? null, query.limit);
       return jsonResponse(200, { conversations: items.map(show), ...(next === null ? {} : { next }) });
     },
     {
       query: conversationPage,
-      detail: operation('Conversations', 'List conversations, newest first', {
+      detail: operation('Conversations', 'List the conversations within reach, newest first', {
         200: { description: 'One page; `next` is the cursor of the next one.', schema: conversationsShown },
       }),
     },

@@ -3,21 +3,20 @@
  * can see its text, turns `123` into a number, and so could not tell what would not survive (exact-json.ts).
  */
 import * as v from 'valibot';
-import type { Caller, Message } from '../domain.ts';
+import type { Caller, Conversation, Message } from '../domain.ts';
 import { plainFrame } from '../events/frames.ts';
 import { closeCodes, type Sink, type Subscriber } from '../events/subscriber.ts';
-import { conversationIdSchema } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { may } from './access.ts';
 import { type App, callerOf, type HttpContext, listen, type SocketData } from './app.ts';
 import { type ClientFrame, clientFrame } from './client-frames.ts';
-import { findConversation } from './conversations.ts';
+import { reachedConversation } from './conversations.ts';
 import { parseExactText } from './exact-json.ts';
 import { checkIdempotencyKey, contentOf, showMessage } from './message-content.ts';
 import { operation } from './openapi.ts';
 import { internalProblem, problemOf } from './problems.ts';
 import { jsonResponse } from './responses.ts';
-import { invalid, notFound, query, seqText } from './schemas.ts';
+import { invalid, query, seqText } from './schemas.ts';
 
 const socketQuery = query(
   v.object({
@@ -180,18 +179,17 @@ class SocketSession {
 
   async #handle(frame: ClientFrame, received: { at: number; position: number }): Promise<void> {
     if (this.#ended !== null) return;
-    const parsed = v.safeParse(conversationIdSchema, frame.conversation);
-    if (!parsed.success) throw notFound('conversation');
     const { id } = frame;
     const answer = (type: string, members: Readonly<Record<string, unknown>>): void =>
       this.#subscriber?.send(plainFrame(type, { ...(id === undefined ? {} : { id }), ...members }));
+    const found = await reachedConversation(this.#context.governance, this.#caller, frame.conversation);
+    const conversation = found.id;
     switch (frame.type) {
       case 'unsubscribe':
-        this.#subscriber?.unsubscribe(parsed.output);
-        answer('unsubscribed', { conversation: parsed.output });
+        this.#subscriber?.unsubscribe(conversation);
+        answer('unsubscribed', { conversation });
         return;
       case 'subscribe': {
-        const conversation = (await findConversation(this.#context.governance, parsed.output)).id;
         // From now on means from the moment the frame came, not from when the conversation had been looked up.
         const after = frame.after ?? this.#after ?? received.position;
         const added = this.#subscriber?.subscribe(conversation, after, () =>
@@ -201,7 +199,7 @@ class SocketSession {
         return;
       }
       case 'message.send': {
-        const message = await this.#send(frame, parsed.output, received.at);
+        const message = await this.#send(frame, found, received.at);
         answer('message.sent', { message: showMessage(message) });
       }
     }
@@ -209,14 +207,13 @@ class SocketSession {
 
   async #send(
     frame: ClientFrame & { readonly type: 'message.send' },
-    id: Message['conversation'],
+    conversation: Conversation,
     receivedAt: number,
   ): Promise<Message> {
     if (!may(this.#caller.role, 'POST /v1/conversations/:conversation/messages')) {
       throw new Problem('forbidden', `A token with the role ${this.#caller.role} may not send messages`);
     }
     const idempotencyKey = checkIdempotencyKey(frame.idempotencyKey ?? null);
-    const conversation = await findConversation(this.#context.governance, id);
     return await this.#context.turns.submit({ conversation, content: contentOf(frame), idempotencyKey, receivedAt });
   }
 

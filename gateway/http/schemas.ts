@@ -1,7 +1,7 @@
 /** Checks of what clients send, as valibot schemas that Elysia applies and OpenAPI shows. */
 import * as v from 'valibot';
 import type { TokenId } from '../ids.ts';
-import { conversationIdSchema, messageIdSchema, specialistIdSchema } from '../ids.ts';
+import { conversationIdSchema, messageIdSchema, specialistIdSchema, userIdSchema } from '../ids.ts';
 import { Problem } from '../problem.ts';
 
 /** What a client may be told about a schema's issues: where, and what was expected. Never the value. */
@@ -72,6 +72,7 @@ const tokenIdSchema = v.pipe(
 export const conversationPath = pathIds(v.object({ conversation: conversationIdSchema }));
 export const messagePath = pathIds(v.object({ conversation: conversationIdSchema, message: messageIdSchema }));
 export const specialistPath = pathIds(v.object({ specialist: specialistIdSchema }));
+export const userPath = pathIds(v.object({ user: userIdSchema }));
 export const tokenPath = pathIds(v.object({ token: tokenIdSchema }));
 
 const cursor = v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(1_024)));
@@ -93,6 +94,7 @@ function pageLimit(most: number, usual: number) {
 }
 
 export const conversationPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
+export const userPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
 export const transcriptPage = query(
   v.object({
     cursor,

@@ -56,6 +56,7 @@ describe('access', () => {
     ':message': newMessageId(),
     ':specialist': `spec_${'0'.repeat(26)}`,
     ':token': `tok_${'0'.repeat(26)}`,
+    ':user': `user_${'0'.repeat(26)}`,
   };
   const table = Object.entries(access) as [Route, 'public' | readonly Role[]][];
 

@@ -7,7 +7,7 @@ import { type Call, createApp, type HttpContext, type SocketData } from './app.t
 import { addAudit } from './audit.ts';
 import { authorize } from './auth.ts';
 import { createConnections } from './connections.ts';
-import { addConversations } from './conversations.ts';
+import { addConversations, reachedConversation } from './conversations.ts';
 import type { ServerDeps } from './deps.ts';
 import { addEventSocket } from './event-socket.ts';
 import { addEventStream } from './event-stream.ts';
@@ -21,6 +21,7 @@ import { addSpecialists } from './specialists.ts';
 import { createTickets } from './tickets.ts';
 import { addTokens } from './tokens.ts';
 import { addTranscript } from './transcript.ts';
+import { addUsers } from './users.ts';
 
 export interface HttpServer {
   /** Throws when the address cannot be used. Port 0 takes a free one. */
@@ -85,6 +86,11 @@ export function createServer(deps: ServerDeps): HttpServer {
     if (call.route !== null && access[call.route] !== 'public') {
       const ticket = new URL(step.request.url).searchParams.get('ticket');
       call.caller = await authorize(call.route, step.request, ticket, governance, tickets);
+      // Here, where no route can forget it: below a conversation that is beyond the caller's reach there is nothing.
+      const { match, caller } = call;
+      if (match.kind === 'route' && match.conversation !== null) {
+        await reachedConversation(governance, caller, match.conversation);
+      }
     }
     step.call = call;
   });
@@ -129,6 +135,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   addEventSocket(app, context);
   addSpecialists(app, context);
   addTokens(app, context);
+  addUsers(app, context);
   addOrganization(app, context);
   addOperation(app, context);
   app.compile();

@@ -1,6 +1,7 @@
 /** Specialists: who conversations are held with. Offboarding is routing only (ADR-046 §5). */
 import * as v from 'valibot';
 import type { Role, Specialist } from '../domain.ts';
+import { reachesSpecialist } from '../reach.ts';
 import { may } from './access.ts';
 import { type App, callerOf, type HttpContext } from './app.ts';
 import { operation } from './openapi.ts';
@@ -41,12 +42,16 @@ export function addSpecialists(app: App, { governance }: HttpContext): void {
   app.get(
     '/v1/specialists',
     async ({ call }) => {
-      const specialists = await governance.listSpecialists();
-      return jsonResponse(200, { specialists: specialists.map((one) => show(one, callerOf(call).role)) });
+      const { role, reach } = callerOf(call);
+      const specialists = (await governance.listSpecialists()).filter(({ id }) => reachesSpecialist(reach, id));
+      return jsonResponse(200, { specialists: specialists.map((one) => show(one, role)) });
     },
     {
       detail: operation('Specialists', 'List specialists', {
-        200: { description: 'All of them.', schema: v.object({ specialists: v.array(specialistShown) }) },
+        200: {
+          description: 'All of them; to an expert, those it works for.',
+          schema: v.object({ specialists: v.array(specialistShown) }),
+        },
       }),
     },
   );
@@ -55,8 +60,9 @@ export function addSpecialists(app: App, { governance }: HttpContext): void {
     '/v1/specialists/:specialist',
     async ({ params, call }) => {
       const specialist = await governance.findSpecialist(params.specialist);
-      if (specialist === null) throw notFound('specialist');
-      return jsonResponse(200, show(specialist, callerOf(call).role));
+      const { role, reach } = callerOf(call);
+      if (specialist === null || !reachesSpecialist(reach, specialist.id)) throw notFound('specialist');
+      return jsonResponse(200, show(specialist, role));
     },
     {
       params: specialistPath,

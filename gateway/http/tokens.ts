@@ -1,14 +1,31 @@
 /** Tokens: made, listed, revoked. A secret is in one answer and nowhere else. */
 import * as v from 'valibot';
-import { roles } from '../domain.ts';
+import { type Caller, roles } from '../domain.ts';
 import { closeCodes } from '../events/subscriber.ts';
 import type { App, HttpContext } from './app.ts';
 import { operation } from './openapi.ts';
 import { commonHeaders, jsonResponse } from './responses.ts';
 import { exactBody, nameSchema, notFound, tokenPath } from './schemas.ts';
+import { idOfUser } from './users.ts';
 
-const newToken = exactBody(v.strictObject({ role: v.picklist(roles), name: nameSchema }));
-const tokenShown = v.object({ id: v.string(), role: v.picklist(roles), name: v.string() });
+const newToken = exactBody(
+  v.union([
+    v.strictObject({
+      user: v.pipe(v.string(), v.maxLength(40), v.description('Id of the user it is for')),
+      name: nameSchema,
+    }),
+    v.strictObject({ role: v.picklist(roles), name: nameSchema }),
+  ]),
+);
+const tokenShown = v.object({
+  id: v.string(),
+  role: v.picklist(roles),
+  name: v.string(),
+  /** Null for a token that speaks for the organization itself. */
+  user: v.nullable(v.string()),
+});
+
+const show = ({ token, role, name, user }: Caller) => ({ id: token, role, name, user });
 
 export function addTokens(app: App, { governance, tickets, connections }: HttpContext): void {
   app.get(
@@ -16,12 +33,7 @@ export function addTokens(app: App, { governance, tickets, connections }: HttpCo
     async () => {
       const tokens = await governance.listTokens();
       return jsonResponse(200, {
-        tokens: tokens.map(({ token, role, name, createdAt }) => ({
-          id: token,
-          role,
-          name,
-          createdAt: createdAt.toISOString(),
-        })),
+        tokens: tokens.map((token) => ({ ...show(token), createdAt: token.createdAt.toISOString() })),
       });
     },
     {
@@ -37,18 +49,30 @@ export function addTokens(app: App, { governance, tickets, connections }: HttpCo
   app.post(
     '/v1/tokens',
     async ({ body }) => {
-      const { caller, secret } = await governance.createToken(body.role, body.name);
-      return jsonResponse(201, { id: caller.token, role: caller.role, name: caller.name, token: secret });
+      const { caller, secret } =
+        'user' in body
+          ? await governance.createUserToken(idOfUser(body.user), body.name)
+          : await governance.createToken(body.role, body.name);
+      return jsonResponse(201, { ...show(caller), token: secret });
     },
     {
       parse: 'jsonBody',
       body: newToken,
-      detail: operation('Tokens', 'Make a token', {
-        201: {
-          description: 'Made. `token` is the secret; it is shown this once.',
-          schema: v.object({ ...tokenShown.entries, token: v.string() }),
+      detail: operation(
+        'Tokens',
+        'Make a token',
+        {
+          201: {
+            description: 'Made. `token` is the secret; it is shown this once.',
+            schema: v.object({ ...tokenShown.entries, token: v.string() }),
+          },
         },
-      }),
+        {
+          description:
+            'Of a user, with the role and the reach of that person; or with a `role` and without a user, to speak for the ' +
+            'organization itself: as a client it reaches the conversations that belong to nobody.',
+        },
+      ),
     },
   );
 

@@ -9,13 +9,14 @@ import { exactBody, nameSchema, notFound, tokenPath } from './schemas.ts';
 import { idOfUser } from './users.ts';
 
 const newToken = exactBody(
-  v.union([
+  v.pipe(
     v.strictObject({
-      user: v.pipe(v.string(), v.maxLength(40), v.description('Id of the user it is for')),
+      user: v.optional(v.pipe(v.string(), v.maxLength(40), v.description('Id of the user whose token it is'))),
+      role: v.optional(v.pipe(v.picklist(roles), v.description('Of a token that speaks for the organization itself'))),
       name: nameSchema,
     }),
-    v.strictObject({ role: v.picklist(roles), name: nameSchema }),
-  ]),
+    v.check(({ user, role }) => (user === undefined) !== (role === undefined), 'needs either `user` or `role`'),
+  ),
 );
 const tokenShown = v.object({
   id: v.string(),
@@ -50,8 +51,8 @@ export function addTokens(app: App, { governance, tickets, connections }: HttpCo
     '/v1/tokens',
     async ({ body }) => {
       const { caller, secret } =
-        'user' in body
-          ? await governance.createUserToken(idOfUser(body.user), body.name)
+        body.role === undefined
+          ? await governance.createUserToken(idOfUser(body.user ?? ''), body.name)
           : await governance.createToken(body.role, body.name);
       return jsonResponse(201, { ...show(caller), token: secret });
     },

@@ -94,7 +94,11 @@ export type EventBody =
   | { readonly type: 'turn.cancelled'; readonly message: MessageId }
   | { readonly type: 'transcript.edited'; readonly locator: Locator }
   | { readonly type: 'transcript.appended'; readonly locator: Locator }
+  | { readonly type: 'card.opened'; readonly locator: Locator }
   | { readonly type: 'conversation.updated' };
+
+/** How much of a turn a reader sees: everything as the agent wrote it, or what a client role may see. */
+export type UpdateView = 'verbatim' | 'client';
 
 /** Not logged, no `seq`: Hermes' native ACP update as it came, for whoever listens now. */
 export interface SessionUpdate {
@@ -102,4 +106,6 @@ export interface SessionUpdate {
   readonly conversation: ConversationId;
   readonly at: Date;
   readonly update: Readonly<Record<string, unknown>>;
+  /** Only in this view; in both when it is left out. */
+  readonly view?: UpdateView;
 }

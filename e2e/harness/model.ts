@@ -15,6 +15,12 @@ export type Step =
   | { readonly do: 'say'; readonly text: string }
   /** The text word by word, with a pause before each. */
   | { readonly do: 'say-slowly'; readonly text: string; readonly pauseMs: number }
+  /** The text in exactly these pieces; waits for the promise, if there is one, before the piece of that number. */
+  | {
+      readonly do: 'say-in-pieces';
+      readonly pieces: readonly string[];
+      readonly pause?: readonly [at: number, until: Promise<void>];
+    }
   | { readonly do: 'call'; readonly calls: readonly ToolCall[] }
   | { readonly do: 'fail'; readonly status: number; readonly message: string }
   /** Accepts the request and never answers. */
@@ -155,7 +161,12 @@ export class ScriptedModel {
   }
 
   #whole(body: ChatBody, step: Step): Response {
-    const text = step.do === 'say' || step.do === 'say-slowly' ? step.text : null;
+    const text =
+      step.do === 'say' || step.do === 'say-slowly'
+        ? step.text
+        : step.do === 'say-in-pieces'
+          ? step.pieces.join('')
+          : null;
     const calls = this.#toolCalls(step);
     const message = { role: 'assistant', content: text, ...(calls.length > 0 ? { tool_calls: calls } : {}) };
     const choice = { index: 0, message, finish_reason: calls.length > 0 ? 'tool_calls' : 'stop' };
@@ -178,6 +189,12 @@ export class ScriptedModel {
         for (const word of step.text.match(/\S+\s*/g) ?? []) {
           await Bun.sleep(step.pauseMs);
           yield event({ content: word });
+        }
+      }
+      if (step.do === 'say-in-pieces') {
+        for (const [at, content] of step.pieces.entries()) {
+          if (step.pause?.[0] === at) await step.pause[1];
+          yield event({ content });
         }
       }
       for (const made of calls) yield event({ tool_calls: [made] });

@@ -2,11 +2,11 @@
  * One conversation as one connection gets it: first what was missed, read from the log in bounded pages, then what
  * happens now, in order and without a hole between the two.
  */
-import type { LoggedEvent, SessionUpdate } from '../domain.ts';
+import type { LoggedEvent, SessionUpdate, UpdateView } from '../domain.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { ConversationId } from '../ids.ts';
 import type { EventFeed } from './bus.ts';
-import { type Frame, resyncFrame, type UpdateView, updateFrame } from './frames.ts';
+import { type Frame, resyncFrame, updateFrame } from './frames.ts';
 import type { Join } from './joined.ts';
 
 export type EventLog = Pick<Governance, 'eventsAfter' | 'lastSeq'>;
@@ -136,7 +136,7 @@ export class Feed {
   }
 
   #frameOf(item: Item): Frame | null | Promise<Frame> {
-    return isLogged(item) ? this.#join(item) : updateFrame(item, this.#view);
+    return isLogged(item) ? this.#join(item, this.#view) : updateFrame(item, this.#view);
   }
 
   #replay(): void {
@@ -170,7 +170,7 @@ export class Feed {
 
   async #sendReplayed(event: LoggedEvent): Promise<void> {
     this.#sendStashed(event.seq);
-    const frame = await this.#join(event);
+    const frame = await this.#join(event, this.#view);
     const drained = this.#connection.drained();
     if (drained !== null) await drained;
     if (this.#state === 'replaying') this.#connection.send(frame);

@@ -1,5 +1,5 @@
 /** What a client of the event stream gets: frames, written as JSON once for all connections. */
-import type { LoggedEvent, Role, SessionUpdate } from '../domain.ts';
+import type { LoggedEvent, Role, SessionUpdate, UpdateView } from '../domain.ts';
 import type { ConversationId } from '../ids.ts';
 
 /** One frame, ready to be sent over WebSocket or as a Server-Sent Event. */
@@ -9,9 +9,6 @@ export interface Frame {
   readonly seq: number | null;
   readonly json: string;
 }
-
-/** How much of the agent's native updates a listener sees: everything, or what a client may see. */
-export type UpdateView = 'verbatim' | 'client';
 
 const verbatimRoles: ReadonlySet<Role> = new Set(['expert', 'account_manager', 'superadmin']);
 
@@ -39,6 +36,7 @@ const updateFrames = new WeakMap<SessionUpdate, Map<UpdateView, Frame | null>>()
 
 /** The frame of a native update in a view; null when that view does not show it. Written once per update and view. */
 export function updateFrame(update: SessionUpdate, view: UpdateView): Frame | null {
+  if (update.view !== undefined && update.view !== view) return null;
   let views = updateFrames.get(update);
   if (views === undefined) {
     views = new Map();

@@ -17,14 +17,16 @@ const keptEvents = 100_000;
 
 export interface Written<T> {
   readonly result: T;
-  /** Whether the statement logged an event, and so used its number. */
+  /** Whether the statement logged its events, and so used their numbers. */
   readonly logged: boolean;
 }
 
 export interface Write<T> {
+  /** How many events the statement logs, if it logs at all: they have the numbers from `seq` on. */
+  readonly events: number;
   readonly statement: (seq: number, at: Date) => PromiseLike<Written<T>>;
   /** Asked when the answer got lost: what the statement had returned, now that its event is known to be committed. */
-  readonly committed: (at: Date) => PromiseLike<T>;
+  readonly committed: (seq: number, at: Date) => PromiseLike<T>;
   /** A client waits and can be told to come back; a transition of a running turn cannot. */
   readonly refusable: boolean;
 }
@@ -59,7 +61,7 @@ export class EventLog {
     return this.#failure.promise;
   }
 
-  /** Runs a statement that logs at most one event, after all earlier ones. */
+  /** Runs a statement that logs its events or none, after all earlier ones. */
   append<T>(write: Write<T>): Promise<T> {
     if (write.refusable && this.#waiting >= maxWaitingAccepts) {
       return Promise.reject(new Problem('not-ready', 'Too many messages are being written; send it again in a moment'));
@@ -82,7 +84,7 @@ export class EventLog {
     const at = new Date();
     try {
       const written = await withDeadline(write.statement(seq, at));
-      if (written.logged) this.#last = seq;
+      if (written.logged) this.#last = seq + write.events - 1;
       return written.result;
     } catch (error) {
       if (violates(error, 'events_pkey')) {
@@ -90,8 +92,8 @@ export class EventLog {
       }
       if (isRefusal(error) || error instanceof Problem) throw error;
       if (!(await this.#isCommitted(seq, error))) throw error;
-      this.#last = seq;
-      return await write.committed(at);
+      this.#last = seq + write.events - 1;
+      return await write.committed(seq, at);
     }
   }
 
@@ -168,6 +170,7 @@ function eventOfRow(row: EventRow): LoggedEvent {
       };
     case 'transcript.edited':
     case 'transcript.appended':
+    case 'card.opened':
       return { ...head, type, locator: present(row.locator) };
     case 'conversation.updated':
       return { ...head, type };

@@ -3,6 +3,7 @@
  * `postgres.ts` with the ordinary `postgres` client; no LISTEN, no advisory lock, no session state (see DEPENDENCIES.md,
  * pglite).
  */
+import type { Card } from '../cards/card.ts';
 import type {
   Caller,
   ContentBlock,
@@ -30,6 +31,9 @@ export type Acceptance =
   /** The key was used before with the same body: this is that message, as it stands now. */
   | { readonly outcome: 'known'; readonly message: Message }
   | { readonly outcome: 'key-reused' };
+
+/** Events of one transaction, in the order of their numbers. */
+export type EventRun = readonly [LoggedEvent, ...LoggedEvent[]];
 
 /** A message that still has a turn ahead of it, or had one when the process died. */
 export interface PendingMessage {
@@ -90,8 +94,11 @@ export interface Governance {
   findMessage(conversation: ConversationId, id: MessageId): Promise<Message | null>;
   /** accepted → dispatched, with the watermark taken before the prompt. */
   dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent>;
-  /** dispatched → delivered; the inbound prose is erased; unique by locator. No timings: it was recovered. */
-  deliver(id: MessageId, locator: Locator, timings: PhaseTimings | null): Promise<LoggedEvent>;
+  /**
+   * dispatched → delivered; the inbound prose is erased; unique by locator. No timings: it was recovered. With a card its
+   * row and `card.opened` are written too, unless the database refuses them: that holds no reply.
+   */
+  deliver(id: MessageId, locator: Locator, timings: PhaseTimings | null, card: Card | null): Promise<EventRun>;
   /** accepted or dispatched → failed; the prose is kept for a retry by the client. */
   fail(id: MessageId, problem: ProblemDocument, timings: PhaseTimings | null): Promise<LoggedEvent>;
   cancel(id: MessageId, timings: PhaseTimings | null): Promise<LoggedEvent>;

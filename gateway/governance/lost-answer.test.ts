@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, connect as dial, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type ConversationId, newConversationId, newMessageId } from '../ids.ts';
+import { type ConversationId, type Locator, newConversationId, newMessageId } from '../ids.ts';
 import { installedPostgres, realDatabase, type TestDatabase } from './databases.fixture.ts';
 import type { Acceptance } from './governance.ts';
 import { type OpenedGovernance, openGovernance } from './postgres.ts';
@@ -108,6 +108,31 @@ test.skipIf(bin === null)('a statement whose answer was lost counts as done, onc
   expect<Fault>(line.fault).toBe('none');
   expect(cancelled).toMatchObject({ seq: before + 1, conversation, type: 'turn.cancelled' });
   expect((await governance.eventsAfter(before, 10)).events).toEqual([cancelled]);
+});
+
+test.skipIf(bin === null)('a delivery whose answer was lost is both its events', async () => {
+  const card = { question: 'Which?', options: [], allowText: true };
+  const dispatched = async () => {
+    const { message } = accepted(await accept());
+    await governance.dispatch(message.id, 1, 'warm');
+    return message;
+  };
+  // As above: the statement has to be prepared on its connection.
+  for (let connection = 0; connection < 8; connection += 1) {
+    const { id } = await dispatched();
+    await governance.deliver(id, `loc_${id}` as Locator, null, card);
+  }
+  const { id } = await dispatched();
+  const seq = governance.lastSeq();
+  line.fault = 'cut before the answer';
+  const events = await governance.deliver(id, `loc_${id}` as Locator, null, card);
+  expect<Fault>(line.fault).toBe('none');
+  expect(events.map((event) => [event.seq, event.type])).toEqual([
+    [seq + 1, 'reply.delivered'],
+    [seq + 2, 'card.opened'],
+  ]);
+  expect((await governance.eventsAfter(seq, 10)).events).toEqual(events);
+  expect(accepted(await accept()).event.seq).toBe(seq + 3);
 });
 
 test.skipIf(bin === null)(

@@ -1,10 +1,11 @@
 /** A message's life: each transition and its event are one statement (ADR-046 §4: no state holds a reply back). */
+import type { Card } from '../cards/card.ts';
 import type { ContentBlock, EventBody, LoggedEvent, Message, PhaseTimings } from '../domain.ts';
 import type { ConversationId, Locator, MessageId } from '../ids.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
-import { type Sql, violates, withDeadline } from './connection.ts';
+import { isRefusal, type Sql, violates, withDeadline } from './connection.ts';
 import type { EventLog, Written } from './event-log.ts';
-import type { Acceptance, PendingMessage } from './governance.ts';
+import type { Acceptance, EventRun, PendingMessage } from './governance.ts';
 
 interface MessageRow {
   readonly id: MessageId;
@@ -24,7 +25,7 @@ interface MessageRow {
 }
 
 type Settlement =
-  | { readonly state: 'delivered'; readonly locator: Locator }
+  | { readonly state: 'delivered'; readonly locator: Locator; readonly card: Card | null }
   | { readonly state: 'failed'; readonly problem: ProblemDocument }
   | { readonly state: 'cancelled' };
 
@@ -57,6 +58,7 @@ export class Messages {
       event: { seq, conversation: input.conversation, at, type: 'message.accepted', message: input.id },
     });
     return this.#log.append<Acceptance>({
+      events: 1,
       refusable: true,
       statement: async (seq, at): Promise<Written<Acceptance>> => {
         const stored = await this.#sql`
@@ -78,7 +80,7 @@ export class Messages {
         if (stored.length > 0) return { result: accepted(seq, at), logged: true };
         return { result: await this.#keyed(input), logged: false };
       },
-      committed: async (at) => accepted(this.#log.last, at),
+      committed: async (seq, at) => accepted(seq, at),
     });
   }
 
@@ -104,8 +106,8 @@ export class Messages {
   }
 
   /** accepted → dispatched. Throws a `conflict` {@link Problem} from any other state. */
-  dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent> {
-    return this.#transition(
+  async dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent> {
+    const [event] = await this.#transition(
       id,
       (seq, at) => this.#sql<{ conversation: ConversationId }[]>`
         with changed as (
@@ -118,32 +120,47 @@ export class Messages {
         select ${seq}::bigint, conversation, ${at}::timestamptz, 'turn.started', ${id}::text, ${admission}::text
         from changed
         returning conversation`,
-      { type: 'turn.started', message: id, admission },
+      [{ type: 'turn.started', message: id, admission }],
     );
+    return event;
   }
 
-  /** dispatched → delivered, once and by nothing but its locator (ADR-046 §4); the inbound prose is erased. */
-  async deliver(id: MessageId, locator: Locator, timings: PhaseTimings | null): Promise<LoggedEvent> {
-    return this.#settle(id, { state: 'delivered', locator }, timings);
+  /**
+   * dispatched → delivered, once and by nothing but its locator (ADR-046 §4); the inbound prose is erased and the reply's
+   * card is opened with it. A card that the database refuses holds nothing up: the reply is delivered without it, and one
+   * event fewer comes back.
+   */
+  async deliver(id: MessageId, locator: Locator, timings: PhaseTimings | null, card: Card | null): Promise<EventRun> {
+    if (card !== null) {
+      try {
+        return await this.#settle(id, { state: 'delivered', locator, card }, timings);
+      } catch (error) {
+        // Refused, so nothing of it was kept; and if it was not the card that was refused, it is refused again.
+        if (!isRefusal(error)) throw error;
+      }
+    }
+    return this.#settle(id, { state: 'delivered', locator, card: null }, timings);
   }
 
   /** accepted or dispatched → failed; the blocks stay until they are erased by age. */
-  fail(id: MessageId, problem: ProblemDocument, timings: PhaseTimings | null): Promise<LoggedEvent> {
-    return this.#settle(id, { state: 'failed', problem }, timings);
+  async fail(id: MessageId, problem: ProblemDocument, timings: PhaseTimings | null): Promise<LoggedEvent> {
+    return (await this.#settle(id, { state: 'failed', problem }, timings))[0];
   }
 
   /** accepted or dispatched → cancelled; the inbound prose is erased. */
-  cancel(id: MessageId, timings: PhaseTimings | null): Promise<LoggedEvent> {
-    return this.#settle(id, { state: 'cancelled' }, timings);
+  async cancel(id: MessageId, timings: PhaseTimings | null): Promise<LoggedEvent> {
+    return (await this.#settle(id, { state: 'cancelled' }, timings))[0];
   }
 
-  #settle(id: MessageId, to: Settlement, timings: PhaseTimings | null): Promise<LoggedEvent> {
+  #settle(id: MessageId, to: Settlement, timings: PhaseTimings | null): Promise<EventRun> {
     const locator = to.state === 'delivered' ? to.locator : null;
     const problem = to.state === 'failed' ? JSON.stringify(to.problem) : null;
+    const card = to.state === 'delivered' && to.card !== null ? JSON.stringify(to.card) : null;
     const body = eventOfSettlement(id, to);
+    const sql = this.#sql;
     return this.#transition(
       id,
-      (seq, at) => this.#sql<{ conversation: ConversationId }[]>`
+      (seq, at) => sql<{ conversation: ConversationId }[]>`
         with changed as (
           update messages set
             state = ${to.state}, locator = ${locator}, problem = ${problem}, settled_at = ${at},
@@ -154,21 +171,38 @@ export class Messages {
           where id = ${id}
             and (state = 'dispatched' or (state = 'accepted' and ${to.state}::text <> 'delivered'))
           returning conversation
-        )
+        )${
+          card === null
+            ? sql``
+            : sql`, opened as (
+          insert into cards (locator, card, opened_at) select ${locator}, ${card}, ${at}::timestamptz from changed
+        )`
+        }
         insert into events (seq, conversation, at, type, message, locator)
         select ${seq}::bigint, conversation, ${at}::timestamptz, ${body.type}::text, ${id}::text, ${locator}::text
-        from changed
+        from changed${
+          card === null
+            ? sql``
+            : sql`
+        union all
+        select ${seq}::bigint + 1, conversation, ${at}::timestamptz, 'card.opened', null, ${locator}::text from changed`
+        }
         returning conversation`,
-      body,
+      card === null || locator === null ? [body] : [body, { type: 'card.opened', locator }],
     );
   }
 
   #transition(
     id: MessageId,
     statement: (seq: number, at: Date) => PromiseLike<readonly { conversation: ConversationId }[]>,
-    body: EventBody,
-  ): Promise<LoggedEvent> {
-    return this.#log.append<LoggedEvent>({
+    [first, ...more]: readonly [EventBody, ...EventBody[]],
+  ): Promise<EventRun> {
+    const run = (seq: number, at: Date, conversation: ConversationId): EventRun => [
+      { ...first, seq, at, conversation },
+      ...more.map((body, index): LoggedEvent => ({ ...body, seq: seq + 1 + index, at, conversation })),
+    ];
+    return this.#log.append<EventRun>({
+      events: 1 + more.length,
       refusable: false,
       statement: async (seq, at) => {
         const rows = await Promise.resolve(statement(seq, at)).catch((error: unknown) => {
@@ -179,16 +213,16 @@ export class Messages {
         });
         const conversation = rows[0]?.conversation;
         if (conversation === undefined) {
-          throw new Problem('conflict', `Message ${id} is not in a state from which ${body.type} can follow`);
+          throw new Problem('conflict', `Message ${id} is not in a state from which ${first.type} can follow`);
         }
-        return { result: { ...body, seq, at, conversation }, logged: true };
+        return { result: run(seq, at, conversation), logged: true };
       },
-      committed: async (at) => {
+      committed: async (seq, at) => {
         const [row] = await withDeadline(
           this.#sql<{ conversation: ConversationId }[]>`select conversation from messages where id = ${id}`,
         );
         if (row === undefined) throw new Error(`message ${id} has an event and no row`);
-        return { ...body, seq: this.#log.last, at, conversation: row.conversation };
+        return run(seq, at, row.conversation);
       },
     });
   }
@@ -199,6 +233,7 @@ export class Messages {
     const locator = 'locator' in body ? body.locator : null;
     const event = (seq: number, at: Date): LoggedEvent => ({ ...body, seq, at, conversation });
     return this.#log.append<LoggedEvent>({
+      events: 1,
       refusable: false,
       statement: async (seq, at) => {
         await this.#sql`
@@ -206,7 +241,7 @@ export class Messages {
           values (${seq}, ${conversation}, ${at}, ${body.type}, ${locator})`;
         return { result: event(seq, at), logged: true };
       },
-      committed: async (at) => event(this.#log.last, at),
+      committed: async (seq, at) => event(seq, at),
     });
   }
 

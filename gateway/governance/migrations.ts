@@ -2,6 +2,7 @@
 import type { TransactionSql } from 'postgres';
 import { DatabaseUnusable, describe, isRefusal, type Sql } from './connection.ts';
 import foundation from './migrations/0001_foundation.sql' with { type: 'text' };
+import questionCards from './migrations/0130_question_cards.sql' with { type: 'text' };
 import users from './migrations/0140_users.sql' with { type: 'text' };
 
 export interface Migration {
@@ -12,6 +13,7 @@ export interface Migration {
 
 export const migrations: readonly Migration[] = [
   { version: 1, name: 'foundation', sql: foundation },
+  { version: 130, name: 'question cards', sql: questionCards },
   { version: 140, name: 'users', sql: users },
 ];
 

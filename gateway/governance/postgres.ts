@@ -79,7 +79,7 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
       accept: (input) => messages.accept(input),
       findMessage: (conversation, id) => messages.find(conversation, id),
       dispatch: (id, watermark, admission) => messages.dispatch(id, watermark, admission),
-      deliver: (id, locator, timings) => messages.deliver(id, locator, timings),
+      deliver: (id, locator, timings, card) => messages.deliver(id, locator, timings, card),
       fail: async (id, problem, timings) => {
         const event = await messages.fail(id, problem, timings);
         // Here instead of a timer: prose can only grow old where a failure made some. The failure is committed, so an error

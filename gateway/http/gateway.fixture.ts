@@ -3,6 +3,7 @@
  * turn engine that does what a test says and an in-memory transcript in place of Hermes and SessionDB.
  */
 import type { Audit } from '../audit/audit.ts';
+import { liftCard } from '../cards/scanner.ts';
 import type { ContentBlock, Message, PhaseTimings, Role, SessionUpdate, Specialist } from '../domain.ts';
 import { roles } from '../domain.ts';
 import { createEventBus, type EventFeed } from '../events/bus.ts';
@@ -60,7 +61,8 @@ export class ScriptedTurns implements Turns {
   async deliver(id: MessageId, text: string): Promise<Locator> {
     const locator = `loc_${crypto.randomUUID()}` as Locator;
     this.texts.set(locator, text);
-    this.#bus.publish(await this.#governance.deliver(id, locator, noTimings));
+    const { card } = liftCard(text);
+    for (const event of await this.#governance.deliver(id, locator, noTimings, card)) this.#bus.publish(event);
     this.#settle(id);
     return locator;
   }

@@ -1,8 +1,11 @@
 /** Messages: sent, optionally waited for, and read (ADR-046 §1: content goes on exactly as it came). */
 import * as v from 'valibot';
-import type { Message } from '../domain.ts';
+import { cardShown } from '../cards/card.ts';
+import { showReply } from '../cards/reply-view.ts';
+import type { Message, UpdateView } from '../domain.ts';
+import { updateViewOf } from '../events/frames.ts';
 import { Problem } from '../problem.ts';
-import type { App, HttpContext } from './app.ts';
+import { type App, callerOf, type HttpContext } from './app.ts';
 import { findConversation } from './conversations.ts';
 import { checkIdempotencyKey, contentOf, messageContent, messageShown, showMessage } from './message-content.ts';
 import { operation } from './openapi.ts';
@@ -11,8 +14,9 @@ import { problemResponse } from './problems.ts';
 import { jsonResponse } from './responses.ts';
 import { conversationPath, exactBody, messagePath, notFound } from './schemas.ts';
 
+const replyShown = v.object({ locator: v.string(), text: v.string(), card: v.optional(cardShown) });
 const sent = v.object({ message: messageShown });
-const answered = v.object({ message: messageShown, reply: v.object({ locator: v.string(), text: v.string() }) });
+const answered = v.object({ message: messageShown, reply: replyShown });
 
 export function addMessages(app: App, context: HttpContext): void {
   const { governance, turns, limits } = context;
@@ -33,7 +37,8 @@ export function addMessages(app: App, context: HttpContext): void {
       // Bun ends a request that is silent for long; this one is meant to be.
       context.server()?.timeout(request, 0);
       const settled = await waitFor(context, message, request.signal, waitSeconds);
-      return answerOf(context, settled, { 'preference-applied': `wait=${waitSeconds}` });
+      const view = updateViewOf(callerOf(call).role);
+      return answerOf(context, settled, view, { 'preference-applied': `wait=${waitSeconds}` });
     },
     {
       parse: 'message',
@@ -96,12 +101,14 @@ async function waitFor(
 async function answerOf(
   { turns }: HttpContext,
   message: Message,
+  view: UpdateView,
   headers: Readonly<Record<string, string>>,
 ): Promise<Response> {
   switch (message.state) {
     case 'delivered': {
       const { locator, text } = await turns.reply(message.locator);
-      return jsonResponse(200, { message: showMessage(message), reply: { locator, text } }, headers);
+      const reply = { locator, ...showReply(text, view) };
+      return jsonResponse(200, { message: showMessage(message), reply }, headers);
     }
     case 'failed':
       return problemResponse({ ...message.problem, message: message.id }, headers);

@@ -1,5 +1,7 @@
 /** The canonical transcript, read from SessionDB for each request (ADR-046 §6, §9: no copy is kept). */
 import * as v from 'valibot';
+import { cardShown } from '../cards/card.ts';
+import { showReply } from '../cards/reply-view.ts';
 import { Problem } from '../problem.ts';
 import type { TranscriptTurn } from '../transcript/transcript.ts';
 import { may } from './access.ts';
@@ -13,15 +15,19 @@ const turnShown = v.object({
   locator: v.string(),
   role: v.picklist(['user', 'assistant']),
   text: v.string(),
+  card: v.optional(cardShown),
   at: v.string(),
   etag: v.string(),
   toolCalls: v.optional(v.array(v.unknown())),
 });
 
-const show = (turn: TranscriptTurn) => ({
+const show = (turn: TranscriptTurn, view: 'client' | 'canonical') => ({
   locator: turn.locator,
   role: turn.role,
-  text: turn.text,
+  // The model's cards alone: a client's own words stay as they are.
+  ...(turn.role === 'assistant'
+    ? showReply(turn.text, view === 'client' ? 'client' : 'verbatim')
+    : { text: turn.text }),
   at: turn.at.toISOString(),
   etag: turn.etag,
   ...(turn.toolCalls === undefined ? {} : { toolCalls: turn.toolCalls }),
@@ -36,7 +42,10 @@ export function addTranscript(app: App, { governance, transcript }: HttpContext)
       }
       const conversation = await findConversation(governance, params.conversation);
       const { turns, next } = await transcript.read(conversation, query.view, query.cursor ?? null, query.limit);
-      return jsonResponse(200, { turns: turns.map(show), ...(next === null ? {} : { next }) });
+      return jsonResponse(200, {
+        turns: turns.map((turn) => show(turn, query.view)),
+        ...(next === null ? {} : { next }),
+      });
     },
     {
       params: conversationPath,

@@ -1,16 +1,19 @@
 /** From a turn's report to the message's last state in Postgres and its event (ADR-046 §4, §6). */
-import type { LoggedEvent, Message, PhaseTimings } from '../domain.ts';
+import { liftCard } from '../cards/scanner.ts';
+import type { Message, PhaseTimings } from '../domain.ts';
+import type { EventRun } from '../governance/governance.ts';
+import type { MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { decodeLocator } from '../transcript/locator.ts';
-import type { ClosingRow } from '../transcript/transcript.ts';
+import type { ClosingRow, TranscriptRow } from '../transcript/transcript.ts';
 import type { TurnMarks, TurnOrder, TurnReport } from './dispatch.ts';
 import type { TurnParts } from './parts.ts';
 import { type Settlement, settle, type TurnFacts } from './settle.ts';
 import type { StopReason } from './turn-control.ts';
 
-/** What is left to tell those who wait: the event's own fields and the message as it now is. */
+/** What is left to tell those who wait: the events and what became of the message. */
 export interface Conclusion {
-  readonly event: LoggedEvent;
+  readonly events: EventRun;
   readonly settlement: Settlement;
 }
 
@@ -30,19 +33,19 @@ export async function conclude(
       stopped === 'by-client'
         ? { outcome: 'cancelled' }
         : { outcome: 'failed', problem: (stopped === 'deadline' ? overdue() : report.problem).document };
-    return { settlement, event: await commit(parts, order, settlement, marks) };
+    return { settlement, events: await commit(parts, order, settlement, marks) };
   }
   const facts = { end: report.end, stopped: stopped === 'shutdown' ? null : stopped, streamed: report.streamed };
   const settlement = await outcome(parts, report, facts);
   const { session } = report;
   const generation = report.childKept ? report.generation : null;
   parts.sessions.remember(order.conversation, { session, generation, closingRow: null });
-  const event = await commit(parts, order, settlement, marks);
+  const events = await commit(parts, order, settlement, marks);
   if (settlement.outcome === 'delivered') {
     const closingRow = decodeLocator(settlement.reply.locator)?.row ?? null;
     parts.sessions.remember(order.conversation, { session, generation, closingRow });
   }
-  return { settlement, event };
+  return { settlement, events };
 }
 
 /** Reads the closing row and decides. */
@@ -80,28 +83,42 @@ async function closingRow(
 }
 
 async function commit(
-  { governance, log }: TurnParts,
+  parts: TurnParts,
   { message }: TurnOrder,
   settlement: Settlement,
   marks: TurnMarks,
-): Promise<LoggedEvent> {
+): Promise<EventRun> {
+  const { governance, log } = parts;
   const timings = timingsOf(marks);
   switch (settlement.outcome) {
     case 'failed':
-      return governance.fail(message, settlement.problem, timings);
+      return [await governance.fail(message, settlement.problem, timings)];
     case 'cancelled':
-      return governance.cancel(message, timings);
+      return [await governance.cancel(message, timings)];
     case 'delivered':
       try {
-        return await governance.deliver(message, settlement.reply.locator, timings);
+        return await deliver(parts, message, settlement.reply, timings);
       } catch (error) {
         if (!(error instanceof Problem) || error.problem !== 'conflict') throw error;
         // The row was delivered for another message: whatever led here, it is not delivered twice.
         log.warn('a reply was already delivered for another message', { message });
         const problem = new Problem('turn-no-reply', 'The agent ended the turn without a reply of its own.');
-        return governance.fail(message, problem.document, timings);
+        return [await governance.fail(message, problem.document, timings)];
       }
   }
+}
+
+/** Delivers a reply, and opens its card. */
+export async function deliver(
+  { governance, log }: Pick<TurnParts, 'governance' | 'log'>,
+  message: MessageId,
+  { locator, text }: TranscriptRow,
+  timings: PhaseTimings | null,
+): Promise<EventRun> {
+  const { card } = liftCard(text);
+  const events = await governance.deliver(message, locator, timings, card);
+  if (card !== null && events.length === 1) log.warn('a card could not be kept; its reply was delivered', { message });
+  return events;
 }
 
 /** The phases so far; null when the turn was never attached. `settleMs` runs until now, which is just before the commit. */
@@ -123,9 +140,10 @@ const overdue = (): Problem =>
   new Problem('turn-deadline', 'The turn was stopped at its deadline before it began. Send the message again.');
 
 /** The message after its conclusion. */
-export function concluded(before: Message, { event, settlement }: Conclusion, timings: PhaseTimings | null): Message {
+export function concluded(before: Message, { events, settlement }: Conclusion, timings: PhaseTimings | null): Message {
   const { id, conversation, acceptedAt } = before;
   const head = { id, conversation, acceptedAt, timings };
+  const [event] = events;
   if (event.type === 'turn.failed') return { ...head, state: 'failed', problem: event.problem };
   return settlement.outcome === 'delivered'
     ? { ...head, state: 'delivered', locator: settlement.reply.locator }

@@ -5,6 +5,7 @@
 import { chunkText, isModelUpdate } from '../acp/agent-profile.ts';
 import type { HeldAttachment } from '../acp/attachments.ts';
 import { type AgentClient, connectAgent } from '../acp/client.ts';
+import { ClientStream } from '../cards/client-stream.ts';
 import type { ContentBlock, Message } from '../domain.ts';
 import type { ConversationId, MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
@@ -92,10 +93,19 @@ export async function dispatch(
   // Until something is sent that may leave it in an unknown state.
   let keepChild = true;
   let streamed = '';
+  const stream = new ClientStream((update, view) =>
+    parts.bus.update({
+      type: 'session.update',
+      conversation,
+      at: new Date(),
+      update,
+      ...(view === undefined ? {} : { view }),
+    }),
+  );
   const client = connectAgent(attachment, {
     maxLineBytes: maxLineBytes(parts.limits.maxMessageBytes),
     onUpdate(update) {
-      parts.bus.update({ type: 'session.update', conversation, at: new Date(), update });
+      stream.take(update);
       if (marks.promptedAt === null || marks.endedAt !== null || !isModelUpdate(update)) return;
       marks.firstUpdateAt ??= performance.now();
       streamed = (streamed + chunkText(update)).slice(-streamedTail);
@@ -118,6 +128,7 @@ export async function dispatch(
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
     keepChild = false;
     const { end, cancelSent } = await prompt(parts, order, session, attachment, client, control, marks);
+    if (end.kind === 'stopped' && end.stopReason === 'end_turn') stream.end();
     keepChild = childStaysWarm(end, cancelSent);
     return { kind: 'prompted', ...ready, generation: attachment.generation, end, streamed, childKept: keepChild };
   } catch (error) {

@@ -86,7 +86,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       // A shutdown leaves the message as it is stored; the next start settles it.
       if (control.stopped === 'shutdown') return;
       const conclusion = await conclude(parts, order, report, control.stopped, marks);
-      bus.publish(conclusion.event);
+      for (const event of conclusion.events) bus.publish(event);
       flights.land(concluded(message, conclusion, timingsOf(marks)));
     } catch (error) {
       // Governance failed: nothing more can be recorded. The message stays as it is stored and the next start settles it.

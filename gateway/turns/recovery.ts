@@ -3,10 +3,9 @@
  * is dispatched. A dispatched one is settled by what SessionDB holds beyond its watermark; it is never sent to the agent
  * again behind the client's back.
  */
-import type { LoggedEvent } from '../domain.ts';
-import type { PendingMessage } from '../governance/governance.ts';
+import type { EventRun, PendingMessage } from '../governance/governance.ts';
 import { Problem } from '../problem.ts';
-import { outcome } from './conclude.ts';
+import { deliver, outcome } from './conclude.ts';
 import type { TurnParts } from './parts.ts';
 import type { Settlement } from './settle.ts';
 
@@ -31,7 +30,7 @@ export async function recover(
         'Interrupted turns cannot be settled while the transcript cannot be read.',
       );
     }
-    parts.bus.publish(await record(parts, one, settlement));
+    for (const event of await record(parts, one, settlement)) parts.bus.publish(event);
     parts.log.info('an interrupted turn was settled', { message: one.message.id, outcome: settlement.outcome });
   }
   return ahead;
@@ -43,20 +42,17 @@ async function settleInterrupted(parts: TurnParts, { message, watermark }: Pendi
   return outcome(parts, { session, watermark }, { end: { kind: 'unknown' }, stopped: null, streamed: '' });
 }
 
-async function record(parts: TurnParts, { message }: PendingMessage, settlement: Settlement): Promise<LoggedEvent> {
+async function record(parts: TurnParts, { message }: PendingMessage, settlement: Settlement): Promise<EventRun> {
   if (settlement.outcome === 'delivered') {
     try {
-      return await parts.governance.deliver(message.id, settlement.reply.locator, null);
+      return await deliver(parts, message.id, settlement.reply, null);
     } catch (error) {
       if (!(error instanceof Problem) || error.problem !== 'conflict') throw error;
-      return parts.governance.fail(message.id, interrupted.problem, null);
+      return [await parts.governance.fail(message.id, interrupted.problem, null)];
     }
   }
-  return parts.governance.fail(
-    message.id,
-    settlement.outcome === 'failed' ? settlement.problem : interrupted.problem,
-    null,
-  );
+  const problem = settlement.outcome === 'failed' ? settlement.problem : interrupted.problem;
+  return [await parts.governance.fail(message.id, problem, null)];
 }
 
 const interrupted = {

@@ -130,7 +130,7 @@ describe.each(databases)('governance on the %s', (_, start) => {
     const pending = (await governance.pending()).find((entry) => entry.message.id === message.id);
     expect(pending).toMatchObject({ watermark: 41, message: { state: 'dispatched' } });
     const reply = locator();
-    const delivered = await governance.deliver(message.id, reply, timings);
+    const [delivered] = await governance.deliver(message.id, reply, timings, null);
     expect(delivered).toMatchObject({
       seq: event.seq + 2,
       type: 'reply.delivered',
@@ -143,7 +143,7 @@ describe.each(databases)('governance on the %s', (_, start) => {
       locator: reply,
       timings,
     });
-    expect(await refusal(governance.deliver(message.id, locator(), timings))).toBe('conflict');
+    expect(await refusal(governance.deliver(message.id, locator(), timings, null))).toBe('conflict');
     expect(await refusal(governance.fail(message.id, failure, null))).toBe('conflict');
     expect((await governance.pending()).some((entry) => entry.message.id === message.id)).toBe(false);
     expect(governance.lastSeq()).toBe(event.seq + 2);
@@ -155,11 +155,46 @@ describe.each(databases)('governance on the %s', (_, start) => {
     const reply = locator();
     await governance.dispatch(one.message.id, 1, 'warm');
     await governance.dispatch(two.message.id, 1, 'warm');
-    await governance.deliver(one.message.id, reply, timings);
+    await governance.deliver(one.message.id, reply, timings, null);
     const seq = governance.lastSeq();
-    expect(await refusal(governance.deliver(two.message.id, reply, timings))).toBe('conflict');
+    expect(await refusal(governance.deliver(two.message.id, reply, timings, null))).toBe('conflict');
     expect(governance.lastSeq()).toBe(seq);
     await governance.fail(two.message.id, failure, null);
+  });
+
+  const card = { question: 'Which?', options: [{ id: 'a', label: "A 'quoted' one" }], allowText: true };
+
+  test('a card is opened with the delivery of its reply: two events, one row, which goes with the message', async () => {
+    const { message } = await accept();
+    const { seq } = await governance.dispatch(message.id, 1, 'warm');
+    const reply = locator();
+    const [delivered, opened] = await governance.deliver(message.id, reply, timings, card);
+    expect(delivered).toMatchObject({ seq: seq + 1, type: 'reply.delivered', message: message.id, locator: reply });
+    expect(opened).toEqual({ seq: seq + 2, at: delivered.at, conversation, type: 'card.opened', locator: reply });
+    expect(governance.lastSeq()).toBe(seq + 2);
+    expect((await governance.eventsAfter(seq, 10)).events).toEqual([delivered, opened!]);
+    const cards = () => raw((sql) => sql<{ card: string }[]>`select card from cards where locator = ${reply}`);
+    expect((await cards()).map((row) => JSON.parse(row.card))).toEqual([card]);
+    expect(await refusal(governance.deliver(message.id, reply, timings, card))).toBe('conflict');
+    const next = await accept();
+    expect(next.event.seq).toBe(seq + 3);
+    await governance.cancel(next.message.id, null);
+    await raw((sql) => sql`delete from messages where id = ${message.id}`);
+    expect(await cards()).toHaveLength(0);
+  });
+
+  test('a card that cannot be kept holds no reply', async () => {
+    const { message } = await accept();
+    const { seq } = await governance.dispatch(message.id, 1, 'warm');
+    await raw((sql) => sql`alter table cards rename to cards_elsewhere`);
+    try {
+      const events = await governance.deliver(message.id, locator(), timings, card);
+      expect(events.map((event) => [event.seq, event.type])).toEqual([[seq + 1, 'reply.delivered']]);
+      expect(await governance.findMessage(conversation, message.id)).toMatchObject({ state: 'delivered' });
+    } finally {
+      await raw((sql) => sql`alter table cards_elsewhere rename to cards`);
+    }
+    expect((await governance.eventsAfter(seq, 10)).events).toHaveLength(1);
   });
 
   test('a failed message keeps its prose and its problem, a cancelled one nothing', async () => {
@@ -177,7 +212,7 @@ describe.each(databases)('governance on the %s', (_, start) => {
 
   test('a delivery needs a dispatch', async () => {
     const { message } = await accept();
-    expect(await refusal(governance.deliver(message.id, locator(), timings))).toBe('conflict');
+    expect(await refusal(governance.deliver(message.id, locator(), timings, null))).toBe('conflict');
     expect(await refusal(governance.dispatch(newMessageId(), 1, 'warm'))).toBe('conflict');
     await governance.cancel(message.id, null);
   });
@@ -193,7 +228,7 @@ describe.each(databases)('governance on the %s', (_, start) => {
         }
         const { message, event } = await accept();
         events.push(event, await governance.dispatch(message.id, n, 'warm'));
-        if (n % 4 === 0) events.push(await governance.deliver(message.id, locator(), timings));
+        if (n % 4 === 0) events.push(...(await governance.deliver(message.id, locator(), timings, null)));
         if (n % 4 === 1) events.push(await governance.fail(message.id, failure, timings));
         if (n % 4 === 2) events.push(await governance.cancel(message.id, null));
       }),

@@ -33,6 +33,7 @@ export const problems = {
   'turn-interrupted': [502, 'The turn was interrupted'],
   'turn-no-reply': [502, 'The agent ended the turn without a reply'],
   'turn-refused': [502, 'The agent refused the turn'],
+  'session-lost': [502, 'The transcript of the conversation is gone'],
   'turn-cancelled': [409, 'The turn was cancelled'],
   'turn-deadline': [504, 'The turn took too long'],
   'agent-failed': [502, 'The agent failed'],

@@ -151,6 +151,10 @@ async function prompt(id: unknown, params: Json): Promise<void> {
   promptId = id;
   write(rest);
   rest = '';
+  if (database.prepare('SELECT 1 FROM sessions WHERE id = ?').get(String(session)) === null) {
+    send({ id, result: { stopReason: 'refusal' } });
+    return;
+  }
   row(session, 'user', text, null);
   const word = text.split(/\s/, 1)[0] ?? '';
   if (word === 'error') {

@@ -158,9 +158,38 @@ export class Conversations {
   }
 
   /** Once, after `session/new`; the same session again is fine, another one is a conflict. */
-  async bindSession(id: ConversationId, session: string): Promise<void> {
+  bindSession(id: ConversationId, session: string): Promise<void> {
+    return this.#binding(id, () => this.#bind(id, session));
+  }
+
+  /** See the interface. A failed or interrupted message's prose is still its own row's. */
+  async isUntold(id: ConversationId): Promise<boolean> {
+    const rows = await withDeadline(this.#sql`select 1 where ${this.#untold(id)}`);
+    return rows.length === 1;
+  }
+
+  replaceSession(id: ConversationId, lost: string, session: string): Promise<boolean> {
+    return this.#binding(id, async () => {
+      const rows = await withDeadline(
+        this.#sql`
+          update conversations set session = ${session}
+          where id = ${id} and (session = ${lost} or session = ${session}) and ${this.#untold(id)} returning id`,
+      );
+      return rows.length === 1;
+    });
+  }
+
+  /** A message's prose leaves its row when it is delivered or cancelled; other rows of the transcript have an event. */
+  #untold(id: ConversationId) {
+    return this.#sql`
+      not exists (select 1 from messages where conversation = ${id} and state in ('delivered', 'cancelled'))
+      and not exists (
+        select 1 from events where conversation = ${id} and type in ('transcript.edited', 'transcript.appended'))`;
+  }
+
+  async #binding<T>(id: ConversationId, work: () => Promise<T>): Promise<T> {
     try {
-      await this.#bind(id, session);
+      return await work();
     } finally {
       // Also when the answer was lost: then the next question is for the database.
       this.#bindings += 1;

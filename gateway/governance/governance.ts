@@ -81,6 +81,13 @@ export interface Governance {
   listConversations(reach: Reach, cursor: string | null, limit: number): Promise<Page<Conversation>>;
   /** Once, after `session/new`. */
   bindSession(id: ConversationId, session: string): Promise<void>;
+  /**
+   * Whether nothing that only the transcript has could be lost with the conversation's session: no message of it was
+   * delivered or cancelled, and no row of it was edited or appended by hand.
+   */
+  isUntold(id: ConversationId): Promise<boolean>;
+  /** Routes an untold conversation from a session that is no more to a new one; false when it is none or routed elsewhere. */
+  replaceSession(id: ConversationId, lost: string, session: string): Promise<boolean>;
 
   // --- messages: every transition and its event are one statement or one transaction
   /** `digest` is the SHA-256 (hex) of the canonical request body; `key` is null when the client gave none. */

@@ -321,6 +321,25 @@ describe.each(databases)('governance on the %s', (_, start) => {
     expect(await refusal(governance.createConversation(one, specialist.id))).toBe('conflict');
   });
 
+  test('a session is replaced as long as nothing of it was told', async () => {
+    const specialist = (await governance.findSpecialist('Eleanora'))!;
+    const [failed, delivered] = [newConversationId(), newConversationId()];
+    for (const id of [failed, delivered]) {
+      await governance.createConversation(id, specialist.id);
+      await governance.bindSession(id, `${id}-1`);
+      expect(await governance.isUntold(id)).toBe(true);
+    }
+    expect(await governance.replaceSession(failed, `${failed}-0`, `${failed}-2`)).toBe(false);
+    expect(await governance.replaceSession(failed, `${failed}-1`, `${failed}-2`)).toBe(true);
+    // Its answer can be lost, and it is asked for again.
+    expect(await governance.replaceSession(failed, `${failed}-1`, `${failed}-2`)).toBe(true);
+    expect((await governance.findConversation(failed))?.session).toBe(`${failed}-2`);
+    await governance.log(delivered, { type: 'transcript.edited', locator: 'L' as Locator });
+    expect(await governance.isUntold(delivered)).toBe(false);
+    expect(await governance.replaceSession(delivered, `${delivered}-1`, `${delivered}-2`)).toBe(false);
+    expect((await governance.findConversation(delivered))?.session).toBe(`${delivered}-1`);
+  });
+
   test('conversations are paged newest first; a made-up cursor is refused', async () => {
     const specialist = (await governance.findSpecialist('Eleanora'))!;
     const made: ConversationId[] = [];

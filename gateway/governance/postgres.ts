@@ -76,6 +76,8 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
       findConversation: (id) => conversations.find(id),
       listConversations: (reach, cursor, limit) => conversations.list(reach, cursor, limit),
       bindSession: (id, session) => conversations.bindSession(id, session),
+      isUntold: (id) => conversations.isUntold(id),
+      replaceSession: (id, lost, session) => conversations.replaceSession(id, lost, session),
       accept: (input) => messages.accept(input),
       findMessage: (conversation, id) => messages.find(conversation, id),
       dispatch: (id, watermark, admission) => messages.dispatch(id, watermark, admission),

@@ -126,6 +126,9 @@ export class MemoryTranscript implements Transcript {
   async watermark(): Promise<number> {
     return 0;
   }
+  async holdsSession(): Promise<boolean> {
+    return true;
+  }
   async replyAfter(): Promise<null> {
     return null;
   }

@@ -46,6 +46,9 @@ const closingRow = `${lineage}
   WHERE +m.session_id IN (SELECT id FROM lineage) AND m.id > ? AND m.active = 1 AND m.platform_message_id IS NULL
   ORDER BY m.id DESC LIMIT 1`;
 
+const heldSession = `
+  SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE id = ?) OR EXISTS (SELECT 1 FROM messages WHERE session_id = ?)`;
+
 const locatedRows = `
   SELECT m.id, m.session_id, m.timestamp, m.content FROM messages m
   WHERE m.session_id = ? AND m.timestamp = ? AND ${kept}
@@ -90,6 +93,10 @@ export function createTranscript(database: SqlReader): Transcript {
     async watermark() {
       const rows = await query('SELECT max(id) FROM messages', []);
       return Number(rows[0]?.[0] ?? 0);
+    },
+
+    async holdsSession(session) {
+      return (await query(heldSession, [session, session])).length > 0;
     },
 
     async replyAfter(session, watermark): Promise<ClosingRow | null> {

@@ -27,6 +27,8 @@ export interface ClosingRow extends TranscriptRow {
 export interface Transcript {
   /** Highest `messages.id` in SessionDB now: the watermark taken before a prompt. 0 when there is none. */
   watermark(): Promise<number>;
+  /** Whether SessionDB has this session, or a row of it. */
+  holdsSession(session: string): Promise<boolean>;
   /**
    * The last row of this session's lineage when Hermes wrote it after `watermark` and it is an assistant's, or null: then
    * the turn that began there has no reply.

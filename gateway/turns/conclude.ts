@@ -5,7 +5,7 @@ import type { EventRun } from '../governance/governance.ts';
 import type { MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { decodeLocator } from '../transcript/locator.ts';
-import type { ClosingRow, TranscriptRow } from '../transcript/transcript.ts';
+import type { TranscriptRow } from '../transcript/transcript.ts';
 import type { TurnMarks, TurnOrder, TurnReport } from './dispatch.ts';
 import type { TurnParts } from './parts.ts';
 import { type Settlement, settle, type TurnFacts } from './settle.ts';
@@ -48,14 +48,17 @@ export async function conclude(
   return { settlement, events };
 }
 
-/** Reads the closing row and decides. */
+/** Reads what SessionDB has of the turn and decides. */
 export async function outcome(
   parts: Pick<TurnParts, 'transcript' | 'limits' | 'log'>,
   turn: { readonly session: string; readonly watermark: number },
-  facts: Omit<TurnFacts, 'closing'>,
+  facts: Omit<TurnFacts, 'closing' | 'sessionHeld'>,
 ): Promise<Settlement> {
   try {
-    return settle({ ...facts, closing: await closingRow(parts, turn.session, turn.watermark) });
+    const closing = await patiently(parts, () => parts.transcript.replyAfter(turn.session, turn.watermark));
+    const isRefused = facts.end.kind === 'stopped' && facts.end.stopReason === 'refusal';
+    const sessionHeld = !isRefused || (await patiently(parts, () => parts.transcript.holdsSession(turn.session)));
+    return settle({ ...facts, closing, sessionHeld });
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const detail =
@@ -65,21 +68,17 @@ export async function outcome(
 }
 
 /** A reply must not be lost to one failed request: asks again a few times, later each time. */
-async function closingRow(
-  { transcript, limits, log }: Pick<TurnParts, 'transcript' | 'limits' | 'log'>,
-  session: string,
-  watermark: number,
-): Promise<ClosingRow | null> {
+async function patiently<T>({ limits, log }: Pick<TurnParts, 'limits' | 'log'>, ask: () => Promise<T>): Promise<T> {
   for (const pauseMs of limits.settleRetriesMs) {
     try {
-      return await transcript.replyAfter(session, watermark);
+      return await ask();
     } catch (error) {
       if (!(error instanceof Problem) || error.problem !== 'sessiondb-unavailable') throw error;
-      log.warn('the closing row of a turn could not be read; trying again', { ms: pauseMs });
+      log.warn('the outcome of a turn could not be read; trying again', { ms: pauseMs });
       await Bun.sleep(pauseMs);
     }
   }
-  return transcript.replyAfter(session, watermark);
+  return ask();
 }
 
 async function commit(

@@ -11,6 +11,7 @@ import type { ConversationId, MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { unlessAborted, within } from '../waits.ts';
 import type { TurnParts } from './parts.ts';
+import { readySession } from './session.ts';
 import { childStaysWarm, type TurnEnd } from './settle.ts';
 import type { TurnControl } from './turn-control.ts';
 
@@ -113,14 +114,11 @@ export async function dispatch(
   });
   try {
     const asked = watermark(parts, conversation, attachment);
-    const session = await readySession(parts, conversation, known, attachment, client, control, marks);
-    if (session === null) {
-      keepChild = false;
-      return {
-        kind: 'not-prompted',
-        problem: new Problem('agent-unavailable', 'The agent did not start; the log says why. Send the message again.'),
-      };
-    }
+    // A child that did not come as far as this is in an unknown state.
+    keepChild = false;
+    const session = await readySession(parts, known, { conversation, attachment, client, control, marks });
+    if (session instanceof Problem) return { kind: 'not-prompted', problem: session };
+    keepChild = true;
     const ready = { session, watermark: await asked };
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
     parts.bus.publish(await parts.governance.dispatch(order.message, ready.watermark, attachment.admission));
@@ -177,33 +175,6 @@ function watermark(parts: TurnParts, conversation: ConversationId, attachment: H
   // It is asked for while the child starts, which can fail first.
   asked.catch(() => undefined);
   return asked;
-}
-
-/** Makes the child ready for a prompt and gives its session; null when it did not start. */
-async function readySession(
-  parts: TurnParts,
-  conversation: ConversationId,
-  known: string | null,
-  attachment: HeldAttachment,
-  client: AgentClient,
-  control: TurnControl,
-  marks: TurnMarks,
-): Promise<string | null> {
-  const { generation } = attachment;
-  if (known !== null && parts.sessions.isReady(conversation, generation)) return known;
-  const from = performance.now();
-  let session: string;
-  try {
-    await within(parts.limits.startMs, 'initialize', client.initialize(), control.signal);
-    session = known ?? (await within(parts.limits.startMs, 'session/new', client.newSession(), control.signal));
-  } catch (error) {
-    parts.log.warn('a child did not start', { conversation, reason: messageOf(error) });
-    return null;
-  }
-  marks.admissionMs = (marks.admissionMs ?? 0) + performance.now() - from;
-  if (known === null) await parts.governance.bindSession(conversation, session);
-  parts.sessions.remember(conversation, { session, generation, closingRow: null });
-  return session;
 }
 
 async function sessionOf(parts: TurnParts, conversation: ConversationId): Promise<string | null> {

@@ -8,7 +8,7 @@ import { createEventBus } from '../events/bus.ts';
 import { embeddedDatabase, type TestDatabase } from '../governance/databases.fixture.ts';
 import type { Governance } from '../governance/governance.ts';
 import { openGovernance } from '../governance/postgres.ts';
-import { newConversationId, newMessageId } from '../ids.ts';
+import { type Locator, newConversationId, newMessageId } from '../ids.ts';
 import { createSchema, readerOf } from '../transcript/local-sessiondb.fixture.ts';
 import { decodeLocator } from '../transcript/locator.ts';
 import { createTranscript, type SqlReader } from '../transcript/sessiondb.ts';
@@ -334,6 +334,92 @@ describe('failures leave the next message working', () => {
     await engine.start();
     expect(await replyText((await stored(message)) as Message)).toBe('reply kept');
     expect(types()).toEqual(['reply.delivered']);
+  });
+});
+
+describe('a session that SessionDB does not have', () => {
+  const methods = (): unknown[] => wire().map(({ method }) => method);
+  const lose = (): void => {
+    sessiondb.run('DELETE FROM messages');
+    sessiondb.run('DELETE FROM sessions');
+  };
+  const killChild = async (): Promise<void> => {
+    machine.child(conversation.id)?.kill('SIGKILL');
+    await machine.child(conversation.id)?.exited;
+  };
+
+  test('is not routed to when it was not kept, and the next message makes another', async () => {
+    sessiondb.run('CREATE TRIGGER lost BEFORE INSERT ON sessions BEGIN SELECT RAISE(IGNORE); END');
+    expect(problemOf(await send('reply one'))).toBe('sessiondb-unavailable');
+    expect((await governance.findConversation(conversation.id))?.session).toBeNull();
+    expect(methods()).toEqual(['initialize', 'session/new']);
+    sessiondb.run('DROP TRIGGER lost');
+    expect(await replyText(await send('reply two'))).toBe('reply two');
+  });
+
+  test('is replaced when it was lost between its routing and its first prompt', async () => {
+    const failing: Governance = { ...governance, dispatch: () => Promise.reject(new Error('connection lost')) };
+    engine = makeEngine({ governance: failing });
+    const message = await settled(await submit('reply one'));
+    expect(message.state).toBe('accepted');
+    const lost = (await governance.findConversation(conversation.id))?.session;
+    expect(lost).toBeString();
+    await engine.close(0);
+    await killChild();
+    lose();
+    engine = makeEngine();
+    await engine.start();
+    expect(await replyText(await settled(message))).toBe('reply one');
+    const session = (await governance.findConversation(conversation.id))?.session;
+    expect(session).toBeString();
+    expect(session).not.toBe(lost ?? '');
+    expect(await replyText(await send('reply two'))).toBe('reply two');
+    expect(methods()).toEqual([
+      'initialize',
+      'session/new',
+      'initialize',
+      'session/new',
+      'session/prompt',
+      'session/prompt',
+    ]);
+  });
+
+  test('is replaced when all that went before has failed', async () => {
+    expect(problemOf(await send('die'))).toBe('agent-failed');
+    lose();
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+  });
+
+  test('is a failure of its own, again and again, once there was a reply', async () => {
+    await send('reply one');
+    await killChild();
+    lose();
+    expect(problemOf(await send('reply two'))).toBe('session-lost');
+    expect(problemOf(await send('reply three'))).toBe('session-lost');
+    expect(methods().filter((method) => method === 'session/new')).toHaveLength(1);
+    expect(methods().filter((method) => method === 'session/prompt')).toHaveLength(1);
+  });
+
+  test('is a failure of its own after a cancelled turn, whose text only it had, and after a row made by hand', async () => {
+    const chunk = seen(isChunk);
+    const message = await submit('slow');
+    await chunk;
+    await engine.cancel(conversation.id);
+    expect((await settled(message)).state).toBe('cancelled');
+    lose();
+    expect(problemOf(await send('reply'))).toBe('session-lost');
+
+    conversation = await newConversation();
+    expect(problemOf(await send('die'))).toBe('agent-failed');
+    await governance.log(conversation.id, { type: 'transcript.appended', locator: 'L' as Locator });
+    lose();
+    expect(problemOf(await send('reply'))).toBe('session-lost');
+  });
+
+  test('is told apart from a refusal when a child that knew it does not find it any more', async () => {
+    await send('reply one');
+    lose();
+    expect(problemOf(await send('reply two'))).toBe('session-lost');
   });
 });
 

@@ -180,10 +180,19 @@ describe.skipIf(!haveHermes)('with real Hermes', () => {
     expect((await texts(other)).filter((text) => text.includes('(empty)'))).toEqual([]);
   }, 180_000);
 
-  test('a session that SessionDB does not hold is refused by Hermes, and told as that', async () => {
+  test('a session that SessionDB does not hold: replaced before there was a reply, a failure of its own afterwards', async () => {
     const lost = await newConversation();
     await governance.bindSession(lost.id, crypto.randomUUID());
-    expect(problemOf(await send('hello', lost))).toBe('turn-refused');
+    expect(await replyText(await send('hello', lost))).toBe('You said: hello');
+    const session = (await governance.findConversation(lost.id))?.session ?? '';
+    const sessiondb = new Database(join(home, 'state.db'));
+    sessiondb.run('DELETE FROM messages WHERE session_id = ?', [session]);
+    sessiondb.run('DELETE FROM sessions WHERE id = ?', [session]);
+    sessiondb.close();
+    machine.child(lost.id)?.kill('SIGKILL');
+    await machine.child(lost.id)?.exited;
+    expect(problemOf(await send('who am I?', lost))).toBe('session-lost');
+    expect(await texts(lost)).toEqual([]);
   }, 120_000);
 
   test('context compaction: the reply is the new one, the transcript shows everything once', async () => {

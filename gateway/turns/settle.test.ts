@@ -15,6 +15,7 @@ const facts = (more: Partial<TurnFacts>): TurnFacts => ({
   end: ended,
   stopped: null,
   closing: null,
+  sessionHeld: true,
   streamed: '',
   ...more,
 });
@@ -52,6 +53,10 @@ test('without a row every end is a failure with its own name', () => {
     'agent-failed',
     'turn-interrupted',
   ]);
+});
+
+test('a refusal of a session that SessionDB does not have is no refusal of the message', () => {
+  expect(problemOf({ end: { kind: 'stopped', stopReason: 'refusal' }, sessionHeld: false })).toBe('session-lost');
 });
 
 describe('rows that are no reply', () => {

@@ -26,6 +26,8 @@ export interface TurnFacts {
   readonly stopped: 'by-client' | 'deadline' | null;
   /** The session's closing row after the watermark. */
   readonly closing: ClosingRow | null;
+  /** After a refusal: whether SessionDB has the session. Hermes refuses one that it does not find. */
+  readonly sessionHeld: boolean;
   /** The end of what the agent streamed as message text, to quote a failure that it stated itself. */
   readonly streamed: string;
 }
@@ -54,7 +56,7 @@ export function childStaysWarm(end: TurnEnd, cancelSent: boolean): boolean {
   return !cancelSent && end.kind === 'stopped' && end.stopReason === 'end_turn';
 }
 
-function failure({ end, stopped, closing, streamed }: TurnFacts): Problem {
+function failure({ end, stopped, closing, sessionHeld, streamed }: TurnFacts): Problem {
   if (stopped === 'deadline')
     return new Problem(
       'turn-deadline',
@@ -78,6 +80,7 @@ function failure({ end, stopped, closing, streamed }: TurnFacts): Problem {
         code: end.code,
       });
     case 'stopped':
+      if (end.stopReason === 'refusal') return sessionHeld ? refused() : sessionLost();
       return stoppedWithoutReply(end.stopReason, closing, streamed);
   }
 }
@@ -89,12 +92,9 @@ function agentEnded(child: ChildEnd | null): Problem {
   return new Problem('agent-failed', detail, signal === null ? { exitCode: code } : { signal });
 }
 
+const refused = (): Problem => new Problem('turn-refused', 'The agent refused the turn. Send the message again.');
+
 function stoppedWithoutReply(stopReason: string, closing: ClosingRow | null, streamed: string): Problem {
-  if (stopReason === 'refusal')
-    return new Problem(
-      'turn-refused',
-      'The agent refused the turn; it may not know the session. Start a new conversation if that stays so.',
-    );
   const members = { stopReason };
   const said = statedFailure(streamed);
   if (said !== null) return new Problem('turn-no-reply', `The agent gave no reply. It said: ${said}`, members);
@@ -107,3 +107,10 @@ function stoppedWithoutReply(stopReason: string, closing: ClosingRow | null, str
   }
   return new Problem('turn-no-reply', 'The agent ended the turn without a reply. Send the message again.', members);
 }
+
+/** What is told of a conversation whose transcript is gone: never a fresh session in its place. */
+export const sessionLost = (): Problem =>
+  new Problem(
+    'session-lost',
+    'The transcript of this conversation is gone from SessionDB. Restore it from a backup, or start a new conversation.',
+  );

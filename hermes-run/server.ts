@@ -33,7 +33,7 @@ export type Admission =
 
 /** Who may attach to what: the holders of the machine. */
 export interface Admissions {
-  /** Gives a conversation's child to the caller alone, until {@link release}. */
+  /** Gives a conversation's child to the caller alone, until {@link release}; waits a while for who still has it. */
   admit(conversation: string, session: string | null): Promise<Admission>;
   /**
    * Gives the child back. `detached`: it stays warm. `abandoned`: the peer went away without the orderly end, so the

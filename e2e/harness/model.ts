@@ -21,6 +21,8 @@ export type Step =
       readonly pieces: readonly string[];
       readonly pause?: readonly [at: number, until: Promise<void>];
     }
+  /** A text that reached the output limit of the model. */
+  | { readonly do: 'say-too-much'; readonly text: string }
   | { readonly do: 'call'; readonly calls: readonly ToolCall[] }
   | { readonly do: 'fail'; readonly status: number; readonly message: string }
   /** Accepts the request and never answers. */
@@ -161,15 +163,10 @@ export class ScriptedModel {
   }
 
   #whole(body: ChatBody, step: Step): Response {
-    const text =
-      step.do === 'say' || step.do === 'say-slowly'
-        ? step.text
-        : step.do === 'say-in-pieces'
-          ? step.pieces.join('')
-          : null;
+    const text = 'text' in step ? step.text : 'pieces' in step ? step.pieces.join('') : null;
     const calls = this.#toolCalls(step);
     const message = { role: 'assistant', content: text, ...(calls.length > 0 ? { tool_calls: calls } : {}) };
-    const choice = { index: 0, message, finish_reason: calls.length > 0 ? 'tool_calls' : 'stop' };
+    const choice = { index: 0, message, finish_reason: finishReason(step) };
     return Response.json({ ...envelope(body, 'chat.completion'), choices: [choice], usage });
   }
 
@@ -184,7 +181,7 @@ export class ScriptedModel {
         );
       };
       yield event({ role: 'assistant', content: '' });
-      if (step.do === 'say') yield event({ content: step.text });
+      if (step.do === 'say' || step.do === 'say-too-much') yield event({ content: step.text });
       if (step.do === 'say-slowly') {
         for (const word of step.text.match(/\S+\s*/g) ?? []) {
           await Bun.sleep(step.pauseMs);
@@ -198,13 +195,16 @@ export class ScriptedModel {
         }
       }
       for (const made of calls) yield event({ tool_calls: [made] });
-      yield event({}, calls.length > 0 ? 'tool_calls' : 'stop');
+      yield event({}, finishReason(step));
       yield event({}, null, { choices: [], usage });
       yield encoder.encode('data: [DONE]\n\n');
     }
     return new Response(events(), { headers: { 'content-type': 'text/event-stream' } });
   }
 }
+
+const finishReason = (step: Step): string =>
+  step.do === 'call' ? 'tool_calls' : step.do === 'say-too-much' ? 'length' : 'stop';
 
 const usage = { prompt_tokens: 100, completion_tokens: 10, total_tokens: 110 };
 

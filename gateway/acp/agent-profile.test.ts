@@ -3,7 +3,14 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ContentBlock } from '../domain.ts';
-import { blocksProblem, isAgentCommand, type ProfileLimits, pythonStrip, statedFailure } from './agent-profile.ts';
+import {
+  blocksProblem,
+  commandWords,
+  isAgentCommand,
+  type ProfileLimits,
+  pythonStrip,
+  statedFailure,
+} from './agent-profile.ts';
 
 const limits: ProfileLimits = { maxBlocks: 8, maxBytes: 4 * 1024 * 1024 };
 const text = (value: string): ContentBlock => ({ type: 'text', text: value });
@@ -224,18 +231,18 @@ class Manager:
     def get_session(self, _): return self.state
     def save_session(self, _): pass
 
+# Every word that any part of the adapter knows as a command.
+def commands():
+    methods = {name[len("_cmd_"):] for name in dir(HermesACPAgent) if name.startswith("_cmd_")}
+    advertised = {spec["name"] for spec in HermesACPAgent._ADVERTISED_COMMANDS}
+    return methods | advertised | set(HermesACPAgent._SLASH_COMMANDS)
+
 def verdict(texts):
     state = State()
     agent = HermesACPAgent(session_manager=Manager(state))
     taken = []
-    original = agent._handle_slash_command
-    def handle(text, st):
-        parts = text.split(maxsplit=1)
-        word = parts[0].lstrip("/").lower()
-        known = word in agent._SLASH_COMMANDS
-        if known: taken.append(word)
-        return "handled" if known else None
-    agent._handle_slash_command = handle
+    for name in commands():
+        setattr(agent, "_cmd_" + name, lambda args, st, name=name: taken.append(name) or "handled")
     try:
         result = asyncio.run(agent.prompt([TextContentBlock(type="text", text=t) for t in texts], "s"))
     except Reached:
@@ -244,26 +251,14 @@ def verdict(texts):
         return "prose" if state.current_prompt_text == joined else "command"
     return "command" if taken else "blank"
 
-print(json.dumps([verdict(t) for t in json.load(sys.stdin)]))
+print(json.dumps({"commands": sorted(commands()), "verdicts": [verdict(t) for t in json.load(sys.stdin)]}))
 `;
 
 test.skipIf(!havePython)(
   'agrees with the pinned Hermes about what is a command, prose or blank',
   async () => {
     const spaces = ['', ' ', '\n', '\u0085', '\u001c', '\ufeff', '\u00a0', '\u200b', '\u3000 \r\n'];
-    const words = [
-      'reset',
-      'Reset',
-      'STEER',
-      'steer',
-      'steering',
-      'help',
-      'foo',
-      'queue',
-      'resets',
-      'etc/hosts',
-      '\u212aelp',
-    ];
+    const words = ['Reset', 'STEER', 'steering', ...commandWords, 'foo', 'resets', 'etc/hosts', '\u212aelp'];
     const prompts: string[][] = [
       ['/'],
       ['//'],
@@ -293,13 +288,14 @@ test.skipIf(!havePython)(
     const [out, errors, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited]);
     rmSync(home, { recursive: true, force: true });
     if (code !== 0) throw new Error(errors.slice(-2000));
-    const verdicts: unknown = JSON.parse(out.trim().split('\n').at(-1) ?? '');
+    const said = JSON.parse(out.trim().split('\n').at(-1) ?? '') as { commands: unknown; verdicts: unknown };
     const ours = prompts.map((texts) => {
       if (pythonStrip(texts.join('\n')) === '') return 'blank';
       return isAgentCommand(texts) ? 'command' : 'prose';
     });
     expect(prompts.length).toBeGreaterThan(200);
-    expect(verdicts).toEqual(ours);
+    expect(said.verdicts).toEqual(ours);
+    expect(said.commands).toEqual([...commandWords].sort());
   },
   60_000,
 );

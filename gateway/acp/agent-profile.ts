@@ -9,7 +9,17 @@ import { Problem } from '../problem.ts';
 import { isImageLink, linkFlaw } from './resource-link.ts';
 
 /** Words that Hermes' ACP adapter answers itself, without the model and without a row (`_handle_slash_command`). */
-const commandWords = new Set(['help', 'model', 'tools', 'context', 'reset', 'compact', 'steer', 'queue', 'version']);
+export const commandWords: ReadonlySet<string> = new Set([
+  'help',
+  'model',
+  'tools',
+  'context',
+  'reset',
+  'compact',
+  'steer',
+  'queue',
+  'version',
+]);
 
 /** Exactly the characters of Python's `str.isspace`, which `str.strip` and `str.split` go by; `\\s` differs in six. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: four of them are control characters

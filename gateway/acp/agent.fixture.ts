@@ -77,6 +77,12 @@ const turns: Record<string, Turn> = {
     reply(session, text);
     return { stopReason: 'cancelled' };
   },
+  /** Has answered everything but the prompt itself when the cancel comes, which it takes no notice of. */
+  crossing: async (session, text) => {
+    reply(session, text);
+    await cancellation();
+    return end;
+  },
   stubborn: async (session) => {
     chunk(session, 'part');
     return null;

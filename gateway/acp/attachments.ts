@@ -1,5 +1,5 @@
 /** Attaches conversations to their Hermes children through hermes-run, and carries cut-off lines from one attachment to the next. */
-import { type Attachment, type AttachOptions, AttachRefused, attach } from '../../hermes-run/client.ts';
+import { type Attachment, attach } from '../../hermes-run/client.ts';
 import type { ChildEnd } from '../../machine/launch.ts';
 import type { ConversationId } from '../ids.ts';
 
@@ -28,24 +28,6 @@ interface Carried {
   readonly bytes: Uint8Array;
 }
 
-/**
- * Pauses in milliseconds before a refusal as `busy` is final. Turns of a conversation come one after the other, so nobody
- * else is attached: the machine has only not yet seen that the last attachment was abandoned.
- */
-const busyPausesMs = [2, 10, 50, 200, 500, 1_000, 2_000];
-
-async function attachSoon(options: AttachOptions): Promise<Attachment> {
-  for (const pauseMs of busyPausesMs) {
-    try {
-      return await attach(options);
-    } catch (error) {
-      if (!(error instanceof AttachRefused) || error.refusal !== 'busy') throw error;
-      await Bun.sleep(pauseMs);
-    }
-  }
-  return attach(options);
-}
-
 export function createAttachments(options: {
   readonly socketPath: string;
   readonly token: string;
@@ -61,7 +43,7 @@ export function createAttachments(options: {
     async attach(conversation, session, signal) {
       const { socketPath, token } = options;
       const before = carried.get(conversation);
-      const attachment = await attachSoon({ socketPath, token, conversation, session, signal, carried: before });
+      const attachment = await attach({ socketPath, token, conversation, session, signal, carried: before });
       carried.delete(conversation);
       return {
         ...attachment,

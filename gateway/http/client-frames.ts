@@ -2,8 +2,9 @@
 import * as v from 'valibot';
 import { blocksEntry, textEntry } from './message-content.ts';
 
+const idSchema = v.union([v.pipe(v.string(), v.maxLength(128)), v.pipe(v.number(), v.safeInteger())]);
 /** Repeated in the answer, so that a client can tell its answers apart. */
-const id = v.optional(v.union([v.pipe(v.string(), v.maxLength(128)), v.pipe(v.number(), v.safeInteger())]));
+const id = v.optional(idSchema);
 /** Any text: one that is no id is answered as an unknown conversation is. */
 const conversation = v.pipe(v.string(), v.maxLength(128));
 
@@ -27,3 +28,11 @@ export const clientFrame = v.variant('type', [
 ]);
 
 export type ClientFrame = v.InferOutput<typeof clientFrame>;
+
+const identified = v.looseObject({ id: idSchema });
+
+/** The id in a frame that is otherwise not as it should be, for its refusal; undefined when it has none that could be one. */
+export function idOf(frame: unknown): ClientFrame['id'] {
+  const result = v.safeParse(identified, frame);
+  return result.success ? result.output.id : undefined;
+}

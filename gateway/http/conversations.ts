@@ -8,7 +8,7 @@ import { reachesConversation, reachesSpecialist } from '../reach.ts';
 import { type App, callerOf, type HttpContext } from './app.ts';
 import { operation } from './openapi.ts';
 import { jsonResponse } from './responses.ts';
-import { conversationPage, conversationPath, exactBody, notFound } from './schemas.ts';
+import { cancelQuery, conversationPage, conversationPath, exactBody, notFound } from './schemas.ts';
 
 const newConversation = exactBody(
   v.strictObject({
@@ -113,18 +113,27 @@ export function addConversations(app: App, context: HttpContext): void {
 
   app.post(
     '/v1/conversations/:conversation/cancel',
-    async ({ params }) => {
+    async ({ params, query: { message } }) => {
       const conversation = await findConversation(governance, params.conversation);
-      return jsonResponse(200, { cancelled: await turns.cancel(conversation.id) });
+      return jsonResponse(200, { cancelled: await turns.cancel(conversation.id, message) });
     },
     {
       params: conversationPath,
-      detail: operation('Conversations', 'Cancel the running turn', {
-        200: {
-          description: 'Whether a turn ran and is being cancelled.',
-          schema: v.object({ cancelled: v.boolean() }),
+      query: cancelQuery,
+      detail: operation(
+        'Conversations',
+        'Cancel the running turn',
+        {
+          200: {
+            description: 'Whether it ran and is being cancelled.',
+            schema: v.object({ cancelled: v.boolean() }),
+          },
         },
-      }),
+        {
+          description:
+            'With `message` only when it is the turn of that message: a later one is not cancelled by mistake.',
+        },
+      ),
     },
   );
 }

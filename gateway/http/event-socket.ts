@@ -9,7 +9,7 @@ import { closeCodes, type Sink, type Subscriber } from '../events/subscriber.ts'
 import { Problem } from '../problem.ts';
 import { may } from './access.ts';
 import { type App, callerOf, type HttpContext, listen, type SocketData } from './app.ts';
-import { type ClientFrame, clientFrame } from './client-frames.ts';
+import { type ClientFrame, clientFrame, idOf } from './client-frames.ts';
 import { reachedConversation } from './conversations.ts';
 import { parseExactText } from './exact-json.ts';
 import { checkIdempotencyKey, contentOf, showMessage } from './message-content.ts';
@@ -150,11 +150,13 @@ class SocketSession {
   #receive(message: string | Buffer): void {
     if (this.#ended !== null) return;
     const received = { at: performance.now(), position: this.#context.bus.position };
-    let frame: ClientFrame | null = null;
+    let value: unknown;
+    let frame: ClientFrame;
     try {
-      frame = readFrame(message);
+      value = readJson(message);
+      frame = readFrame(value);
     } catch (error) {
-      this.#refuse(error, undefined);
+      this.#refuse(error, idOf(value));
       this.#invalid += 1;
       if (this.#invalid >= this.#context.limits.invalidFrames)
         this.close(closeCodes.invalid, 'too many invalid frames');
@@ -167,9 +169,8 @@ class SocketSession {
     }
     this.#pending += 1;
     const { id } = frame;
-    const current = frame;
     this.#work = this.#work
-      .then(() => this.#handle(current, received))
+      .then(() => this.#handle(frame, received))
       // Answered to the client; the next frame is independent of it.
       .catch((error: unknown) => this.#refuse(error, id))
       .finally(() => {
@@ -228,10 +229,14 @@ class SocketSession {
   }
 }
 
-/** Throws `invalid-request`. The frame is the parsed text itself, not a copy made by its schema. */
-function readFrame(message: string | Buffer): ClientFrame {
+/** Throws `invalid-request`. */
+function readJson(message: string | Buffer): unknown {
   if (typeof message !== 'string') throw new Problem('invalid-request', 'A frame is text, not binary');
-  const value = parseExactText(message, 'The frame');
+  return parseExactText(message, 'The frame');
+}
+
+/** Throws `invalid-request`. The frame is the parsed text itself, not a copy made by its schema. */
+function readFrame(value: unknown): ClientFrame {
   const result = v.safeParse(clientFrame, value);
   if (!result.success) throw invalid('The frame is not as it should be', result.issues);
   return value as ClientFrame;

@@ -214,6 +214,20 @@ describe('the WebSocket', () => {
     expect(client.got[0]).toMatchObject({ type: 'error', problem: { status: 400 } });
   });
 
+  test.each<[string, unknown, unknown]>([
+    ['of an unknown type', { type: 'publish', id: 'p1' }, 'p1'],
+    ['with an unknown member', { type: 'unsubscribe', id: 7, conversation: 'x', y: 1 }, 7],
+    ['with an id that is none', { type: 'publish', id: { deep: 1 } }, undefined],
+    ['with an id that is too long', { type: 'publish', id: 'x'.repeat(129) }, undefined],
+  ])('a refusal repeats the id of a frame %s', async (_, frame, id) => {
+    const client = await Client.open();
+    client.send(frame);
+    const refusal = await client.frame({ type: 'error' });
+    expect(refusal.id).toBe(id as never);
+    expect(refusal).toMatchObject({ problem: { status: 400 } });
+    await client.close();
+  });
+
   test('a frame that is too large ends the connection', async () => {
     const client = await Client.open();
     client.send({ type: 'message.send', conversation, text: 'x'.repeat(80 * 1024) });

@@ -21,7 +21,7 @@ const noTimings: PhaseTimings = { attachMs: 1, admissionMs: null, firstUpdateMs:
 /** Accepts into the real governance; the test settles. */
 export class ScriptedTurns implements Turns {
   readonly submissions: (Submission & { readonly message: MessageId })[] = [];
-  readonly cancelled: ConversationId[] = [];
+  readonly cancelled: (ConversationId | MessageId)[] = [];
   readonly texts = new Map<string, string>();
   /** Called with each accepted message. */
   script: (message: Message) => void = () => undefined;
@@ -112,8 +112,8 @@ export class ScriptedTurns implements Turns {
     return { locator, text };
   }
 
-  async cancel(conversation: ConversationId): Promise<boolean> {
-    this.cancelled.push(conversation);
+  async cancel(conversation: ConversationId, message?: MessageId): Promise<boolean> {
+    this.cancelled.push(message ?? conversation);
     return this.cancelled.length === 1;
   }
 

@@ -71,6 +71,7 @@ const tokenIdSchema = v.pipe(
 
 export const conversationPath = pathIds(v.object({ conversation: conversationIdSchema }));
 export const messagePath = pathIds(v.object({ conversation: conversationIdSchema, message: messageIdSchema }));
+export const cancelQuery = query(v.object({ message: v.optional(messageIdSchema) }));
 export const specialistPath = pathIds(v.object({ specialist: specialistIdSchema }));
 export const userPath = pathIds(v.object({ user: userIdSchema }));
 export const tokenPath = pathIds(v.object({ token: tokenIdSchema }));

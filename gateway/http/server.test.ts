@@ -152,7 +152,11 @@ describe('resources', () => {
   test('cancelling says whether something ran', async () => {
     const path = `/v1/conversations/${conversation}/cancel`;
     expect(await (await gateway.call('client', 'POST', path)).json()).toEqual({ cancelled: true });
-    expect(await (await gateway.call('client', 'POST', path)).json()).toEqual({ cancelled: false });
+    const message = `msg_${'0'.repeat(26)}`;
+    const ofOne = await gateway.call('client', 'POST', `${path}?message=${message}`);
+    expect(await ofOne.json()).toEqual({ cancelled: false });
+    expect(gateway.turns.cancelled.map(String)).toEqual([conversation, message]);
+    expect(await problemOf(await gateway.call('client', 'POST', `${path}?message=x`))).toBe('invalid-request');
     expect(await (await gateway.call('client', 'GET', '/v1/organization')).json()).toMatchObject({
       name: 'Percy & Sons',
     });

@@ -15,6 +15,8 @@ import type { StopReason } from './turn-control.ts';
 export interface Conclusion {
   readonly events: EventRun;
   readonly settlement: Settlement;
+  /** As they are stored: everybody is told the same. */
+  readonly timings: PhaseTimings | null;
 }
 
 /**
@@ -33,19 +35,19 @@ export async function conclude(
       stopped === 'by-client'
         ? { outcome: 'cancelled' }
         : { outcome: 'failed', problem: (stopped === 'deadline' ? overdue() : report.problem).document };
-    return { settlement, events: await commit(parts, order, settlement, marks) };
+    return { settlement, ...(await commit(parts, order, settlement, marks)) };
   }
   const facts = { end: report.end, stopped: stopped === 'shutdown' ? null : stopped, streamed: report.streamed };
   const settlement = await outcome(parts, report, facts);
   const { session } = report;
   const generation = report.childKept ? report.generation : null;
   parts.sessions.remember(order.conversation, { session, generation, closingRow: null });
-  const events = await commit(parts, order, settlement, marks);
+  const committed = await commit(parts, order, settlement, marks);
   if (settlement.outcome === 'delivered') {
     const closingRow = decodeLocator(settlement.reply.locator)?.row ?? null;
     parts.sessions.remember(order.conversation, { session, generation, closingRow });
   }
-  return { settlement, events };
+  return { settlement, ...committed };
 }
 
 /** Reads what SessionDB has of the turn and decides. */
@@ -83,12 +85,21 @@ async function patiently<T>({ limits, log }: Pick<TurnParts, 'limits' | 'log'>, 
 
 async function commit(
   parts: TurnParts,
-  { message }: TurnOrder,
+  order: TurnOrder,
   settlement: Settlement,
   marks: TurnMarks,
+): Promise<Omit<Conclusion, 'settlement'>> {
+  const timings = timingsOf(marks);
+  return { events: await record(parts, order, settlement, timings), timings };
+}
+
+async function record(
+  parts: TurnParts,
+  { message }: TurnOrder,
+  settlement: Settlement,
+  timings: PhaseTimings | null,
 ): Promise<EventRun> {
   const { governance, log } = parts;
-  const timings = timingsOf(marks);
   switch (settlement.outcome) {
     case 'failed':
       return [await governance.fail(message, settlement.problem, timings)];
@@ -121,7 +132,7 @@ export async function deliver(
 }
 
 /** The phases so far; null when the turn was never attached. `settleMs` runs until now, which is just before the commit. */
-export function timingsOf(marks: TurnMarks): PhaseTimings | null {
+function timingsOf(marks: TurnMarks): PhaseTimings | null {
   const { receivedAt, attachedAt, admissionMs, promptedAt, firstUpdateAt, endedAt } = marks;
   if (attachedAt === null) return null;
   const between = (from: number | null, to: number | null): number | null =>
@@ -139,7 +150,7 @@ const overdue = (): Problem =>
   new Problem('turn-deadline', 'The turn was stopped at its deadline before it began. Send the message again.');
 
 /** The message after its conclusion. */
-export function concluded(before: Message, { events, settlement }: Conclusion, timings: PhaseTimings | null): Message {
+export function concluded(before: Message, { events, settlement, timings }: Conclusion): Message {
   const { id, conversation, acceptedAt } = before;
   const head = { id, conversation, acceptedAt, timings };
   const [event] = events;

@@ -226,6 +226,27 @@ describe('intake', () => {
     expect(machine.admissions).toHaveLength(1);
   });
 
+  test('one key from 50 at once is one turn, and everybody is told the same', async () => {
+    const messages = await Promise.all(Array.from({ length: 50 }, () => submit('reply once', 'key')));
+    const ends = await Promise.all(messages.map(settled));
+    expect(new Set(ends.map((end) => JSON.stringify(end))).size).toBe(1);
+    expect(await stored(messages[0] as Message)).toEqual(ends[0] as Message);
+    expect(machine.admissions).toHaveLength(1);
+    expect(wire().filter(({ method }) => method === 'session/prompt')).toHaveLength(1);
+  });
+
+  test('an organization takes only so many', async () => {
+    engine = makeEngine({ limits: { queueTotal: 2 } });
+    const first = await submit('slow');
+    const second = await submit('reply', null, await newConversation());
+    const refused = submit('reply', null, await newConversation());
+    await expect(refused).rejects.toMatchObject({ document: { status: 429, retryAfter: 5 } });
+    await engine.cancel(conversation.id);
+    await settled(first);
+    expect(await replyText(await settled(second))).toBe('reply');
+    expect(await replyText(await send('reply again'))).toBe('reply again');
+  });
+
   test('a conversation takes only so many', async () => {
     engine = makeEngine({ limits: { queuePerConversation: 2 } });
     const first = await submit('slow');
@@ -447,6 +468,51 @@ describe('stopping a turn', () => {
     expect(await replyText(await settled(message))).toBe('slow-reply done');
     await send('reply after');
     expect(machine.releases[0]).toBe('abandoned');
+  });
+
+  test('a cancel that crosses the end of its turn takes nothing from it, and does not reach the next one', async () => {
+    const chunk = seen(isChunk);
+    const message = await submit('crossing done');
+    const next = await submit('reply next');
+    await chunk;
+    expect(await engine.cancel(conversation.id)).toBe(true);
+    expect(await replyText(await settled(message))).toBe('crossing done');
+    expect(await replyText(await settled(next))).toBe('reply next');
+    // The child that was told to stop is not asked again: when it stops, nobody knows.
+    expect(machine.admissions.map(({ admission }) => admission)).toEqual(['cold', 'cold']);
+  });
+
+  test('a cancel that comes while the reply is being recorded is too late, and says so', async () => {
+    const recording = Promise.withResolvers<void>();
+    const asked = Promise.withResolvers<void>();
+    const slow: Governance = {
+      ...governance,
+      deliver: async (...of) => {
+        asked.resolve();
+        await recording.promise;
+        return governance.deliver(...of);
+      },
+    };
+    engine = makeEngine({ governance: slow });
+    const message = await submit('reply one');
+    const next = await submit('reply two');
+    await asked.promise;
+    expect(await engine.cancel(conversation.id)).toBe(false);
+    expect(await engine.cancel(conversation.id, message.id)).toBe(false);
+    recording.resolve();
+    expect(await replyText(await settled(message))).toBe('reply one');
+    expect(await replyText(await settled(next))).toBe('reply two');
+    expect(machine.admissions.map(({ admission }) => admission)).toEqual(['cold', 'warm']);
+  });
+
+  test('a cancel for one message does not reach the next one, which runs already', async () => {
+    const first = await send('reply one');
+    const chunk = seen(isChunk);
+    const next = await submit('slow-reply two');
+    await chunk;
+    expect(await engine.cancel(conversation.id, first.id)).toBe(false);
+    expect(await engine.cancel(conversation.id, next.id)).toBe(true);
+    expect(await replyText(await settled(next))).toBe('slow-reply two');
   });
 
   test('an agent that ignores the cancel is not waited for', async () => {

@@ -5,11 +5,11 @@ import { blocksProblem } from '../acp/agent-profile.ts';
 import { type Attachments, createAttachments } from '../acp/attachments.ts';
 import type { EventBus } from '../events/events.ts';
 import type { Governance } from '../governance/governance.ts';
-import { type ConversationId, newMessageId } from '../ids.ts';
+import { type ConversationId, type MessageId, newMessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import type { Transcript } from '../transcript/transcript.ts';
 import { within } from '../waits.ts';
-import { conclude, concluded, timingsOf } from './conclude.ts';
+import { conclude, concluded } from './conclude.ts';
 import { dispatch, type TurnMarks, type TurnOrder } from './dispatch.ts';
 import { Flights } from './flights.ts';
 import { contentBlocks, contentDigest } from './intake.ts';
@@ -57,13 +57,13 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     running: limits.runningTurns,
   });
   const flights = new Flights();
-  const controls = new Map<ConversationId, TurnControl>();
+  const running = new Map<ConversationId, { readonly message: MessageId; readonly control: TurnControl }>();
   let closing = false;
 
   /** One turn from its start to its end; never rejects. Resolves when the conversation can be attached again. */
   async function turn(order: TurnOrder): Promise<void> {
     const control = new TurnControl(limits.turnMs);
-    controls.set(order.conversation, control);
+    running.set(order.conversation, { message: order.message, control });
     const marks: TurnMarks = {
       receivedAt: order.receivedAt,
       attachedAt: null,
@@ -87,7 +87,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       if (control.stopped === 'shutdown') return;
       const conclusion = await conclude(parts, order, report, control.stopped, marks);
       for (const event of conclusion.events) bus.publish(event);
-      flights.land(concluded(message, conclusion, timingsOf(marks)));
+      flights.land(concluded(message, conclusion));
     } catch (error) {
       // Governance failed: nothing more can be recorded. The message stays as it is stored and the next start settles it.
       log.warn('a turn could not be recorded', { message: order.message, reason: String(error) });
@@ -95,7 +95,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       if (message !== null) flights.land(flights.current(message.id) ?? message);
     } finally {
       control.end();
-      if (controls.get(order.conversation) === control) controls.delete(order.conversation);
+      if (running.get(order.conversation)?.control === control) running.delete(order.conversation);
       await released;
     }
   }
@@ -183,8 +183,10 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       return row;
     },
 
-    async cancel(conversation) {
-      return controls.get(conversation)?.stop('by-client') ?? false;
+    async cancel(conversation, message) {
+      const turn = running.get(conversation);
+      if (turn === undefined || (message !== undefined && message !== turn.message)) return false;
+      return turn.control.stop('by-client');
     },
 
     async close(graceMs) {
@@ -194,7 +196,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
         await within(graceMs, 'the running turns', ended);
       } catch {
         // The grace is over: what still runs is left to the next start.
-        for (const control of [...controls.values()]) control.stop('shutdown');
+        for (const { control } of [...running.values()]) control.stop('shutdown');
       }
       flights.landAll();
     },

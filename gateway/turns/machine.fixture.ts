@@ -10,6 +10,7 @@ class Child implements RelayedChild {
   readonly generation: number;
   readonly process: Process;
   attached = true;
+  left = Promise.withResolvers<void>();
   condemned = false;
   readonly #output;
   #pending: Promise<Uint8Array | null> | null = null;
@@ -71,6 +72,13 @@ export function startMachine(command: readonly string[], env?: Record<string, st
       rmSync(directory, { recursive: true, force: true });
     },
   };
+  /** The conversation's child, once nobody is attached to it. */
+  const free = async (conversation: string): Promise<Child | undefined> => {
+    for (let known = children.get(conversation); ; known = children.get(conversation)) {
+      if (known?.attached !== true) return known;
+      await known.left.promise;
+    }
+  };
   const admissions: Admissions = {
     async admit(conversation, session): Promise<Admission> {
       try {
@@ -78,8 +86,7 @@ export function startMachine(command: readonly string[], env?: Record<string, st
       } catch (error) {
         return { outcome: 'refused', refusal: 'full', detail: (error as Error).message };
       }
-      const known = children.get(conversation);
-      if (known?.attached === true) return { outcome: 'refused', refusal: 'busy', detail: 'somebody is attached' };
+      const known = await free(conversation);
       const ended =
         known !== undefined &&
         (known.condemned || known.process.exitCode !== null || known.process.signalCode !== null);
@@ -88,6 +95,7 @@ export function startMachine(command: readonly string[], env?: Record<string, st
       machine.admissions.push({ conversation, session, admission });
       if (admission === 'warm' && known !== undefined) {
         known.attached = true;
+        known.left = Promise.withResolvers();
         return { outcome: 'admitted', child: known, admission, admissionMs: 0 };
       }
       generation += 1;
@@ -105,6 +113,7 @@ export function startMachine(command: readonly string[], env?: Record<string, st
       machine.releases.push(how);
       if (!(child instanceof Child)) throw new Error('not a child of this machine');
       child.attached = false;
+      child.left.resolve();
       if (how === 'detached') return;
       child.condemned = true;
       child.process.kill('SIGKILL');

@@ -26,8 +26,8 @@ export interface Turns {
   settled(conversation: ConversationId, id: MessageId, signal: AbortSignal): Promise<Message>;
   /** The text of a delivered reply, read from SessionDB. */
   reply(locator: Locator): Promise<DeliveredReply>;
-  /** Cancels the running turn of a conversation; false when none runs. */
-  cancel(conversation: ConversationId): Promise<boolean>;
+  /** Cancels the running turn of a conversation, or the one of `message` alone; false when it does not run. */
+  cancel(conversation: ConversationId, message?: MessageId): Promise<boolean>;
   /** Stops taking work and waits, at most `graceMs`, for running turns; what still runs then is left `dispatched`. */
   close(graceMs: number): Promise<void>;
 }

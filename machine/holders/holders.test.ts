@@ -30,15 +30,19 @@ class FakeHolder implements Holder {
   }
 }
 
-function registry(maxHolders = 2) {
+function registry(maxHolders = 2, attachedLimitMs?: number) {
   const started: FakeHolder[] = [];
-  const holders = new Holders(async (conversation, _session, generation): Promise<Start> => {
-    if (conversation === 'unknown') return { outcome: 'refused', refusal: 'unknown-conversation', detail: 'unknown' };
-    if (conversation === 'broken') throw new Error('broken');
-    const holder = new FakeHolder(generation);
-    started.push(holder);
-    return { outcome: 'started', holder, admissionMs: 1 };
-  }, maxHolders);
+  const holders = new Holders(
+    async (conversation, _session, generation): Promise<Start> => {
+      if (conversation === 'unknown') return { outcome: 'refused', refusal: 'unknown-conversation', detail: 'unknown' };
+      if (conversation === 'broken') throw new Error('broken');
+      const holder = new FakeHolder(generation);
+      started.push(holder);
+      return { outcome: 'started', holder, admissionMs: 1 };
+    },
+    maxHolders,
+    attachedLimitMs,
+  );
   return { holders, started };
 }
 
@@ -59,14 +63,47 @@ describe('holders', () => {
     expect(started[0]?.log).toEqual(['end', 'begin']);
   });
 
-  test('two attachments at once: one is busy, whatever the interleaving', async () => {
-    const { holders, started } = registry();
+  test('two attachments at once: one is busy when the other stays, whatever the interleaving', async () => {
+    const { holders, started } = registry(2, 20);
     const both = await Promise.all([holders.admit('a', null), holders.admit('a', null)]);
     expect(both.map((admission) => (admission.outcome === 'refused' ? admission.refusal : 'admitted')).sort()).toEqual([
       'admitted',
       'busy',
     ]);
     expect(started.length).toBe(1);
+  });
+
+  test('an attachment waits for the one before it: warm after a detach, cold after an abandon, cold after an end', async () => {
+    const { holders, started } = registry();
+    let child = (await admitted(holders, 'a')).child;
+    for (const leave of ['detached', 'abandoned', 'ended'] as const) {
+      const next = admitted(holders, 'a');
+      let early = true;
+      void next.finally(() => {
+        early = false;
+      });
+      await Bun.sleep(5);
+      expect(early).toBe(true);
+      if (leave === 'ended') started.at(-1)?.kill();
+      else holders.release(child, leave);
+      const { admission, child: now } = await next;
+      expect(admission).toBe(leave === 'detached' ? 'warm' : 'cold');
+      child = now;
+    }
+    expect(started).toHaveLength(3);
+  });
+
+  test('of several that wait each gets it once', async () => {
+    const { holders } = registry();
+    const { child } = await admitted(holders, 'a');
+    const waiting = [1, 2, 3].map(async () => {
+      const { child: mine } = await admitted(holders, 'a');
+      await Bun.sleep(1);
+      holders.release(mine, 'detached');
+      return mine;
+    });
+    holders.release(child, 'detached');
+    expect(await Promise.all(waiting)).toEqual([child, child, child]);
   });
 
   test('an abandoned child is killed, and the next attachment waits for its end and is cold', async () => {

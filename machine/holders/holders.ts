@@ -28,29 +28,53 @@ export type StartHolder = (conversation: string, session: string | null, generat
 
 type Entry =
   | { readonly state: 'starting'; readonly started: Promise<void> }
-  | { readonly state: 'attached'; readonly holder: Holder }
+  /** `left` resolves when nobody is attached to it any more. */
+  | { readonly state: 'attached'; readonly holder: Holder; readonly left: PromiseWithResolvers<void> }
   | { readonly state: 'idle'; readonly holder: Holder }
   /** `promised`: somebody waits for its end to take its room. */
   | { readonly state: 'ending'; readonly ended: Promise<void>; readonly promised: boolean };
+
+/**
+ * How long an attach waits for the one before it, in milliseconds. A gateway attaches a conversation once at a time: the
+ * machine has only not yet seen that it let go of the last attachment.
+ */
+const attachedMs = 5_000;
 
 export class Holders implements Admissions {
   /** Insertion order is the order of last use: the first idle one is the first to go. */
   readonly #entries = new Map<string, Entry>();
   readonly #start: StartHolder;
   readonly #maxHolders: number;
+  readonly #attachedMs: number;
   #generation = 0;
   #closing = false;
 
-  constructor(start: StartHolder, maxHolders: number) {
+  constructor(start: StartHolder, maxHolders: number, attachedLimitMs = attachedMs) {
     this.#start = start;
     this.#maxHolders = maxHolders;
+    this.#attachedMs = attachedLimitMs;
   }
 
   async admit(conversation: string, session: string | null): Promise<Admission> {
+    const limit = Promise.withResolvers<'late'>();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    try {
+      return await this.#admit(conversation, session, () => {
+        timer ??= setTimeout(() => limit.resolve('late'), this.#attachedMs);
+        return limit.promise;
+      });
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** `late` starts the limit of the waits for an earlier attachment, which is one for all of them. */
+  async #admit(conversation: string, session: string | null, late: () => Promise<'late'>): Promise<Admission> {
     for (;;) {
       if (this.#closing) return { outcome: 'refused', refusal: 'closing', detail: 'the machine is closing' };
       const entry = this.#entries.get(conversation);
       if (entry?.state === 'attached') {
+        if ((await Promise.race([entry.left.promise, late()])) !== 'late') continue;
         return { outcome: 'refused', refusal: 'busy', detail: 'somebody is attached to this conversation' };
       }
       if (entry?.state === 'starting') {
@@ -73,7 +97,7 @@ export class Holders implements Admissions {
       entry.holder.endWork();
       if (how === 'abandoned' || this.#closing) {
         entry.holder.kill();
-        this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended, promised: false });
+        this.#change(conversation, { state: 'ending', ended: entry.holder.ended, promised: false });
       } else {
         this.#use(conversation, { state: 'idle', holder: entry.holder });
       }
@@ -97,7 +121,7 @@ export class Holders implements Admissions {
 
   #attachWarm(conversation: string, holder: Holder): Admission {
     holder.beginWork();
-    this.#use(conversation, { state: 'attached', holder });
+    this.#use(conversation, attachedTo(holder));
     return { outcome: 'admitted', child: holder.child, admission: 'warm', admissionMs: 0 };
   }
 
@@ -124,7 +148,7 @@ export class Holders implements Admissions {
     const { holder, admissionMs } = start;
     holder.silent.then(() => this.#condemn(conversation, holder));
     holder.ended.then(() => this.#forget(conversation, holder));
-    this.#entries.set(conversation, { state: 'attached', holder });
+    this.#change(conversation, attachedTo(holder));
     if (this.#closing) {
       holder.kill();
       return { outcome: 'refused', refusal: 'closing', detail: 'the machine is closing' };
@@ -151,15 +175,23 @@ export class Holders implements Admissions {
   }
 
   #use(conversation: string, entry: Entry): void {
-    this.#entries.delete(conversation);
-    this.#entries.set(conversation, entry);
+    this.#change(conversation, null);
+    this.#change(conversation, entry);
+  }
+
+  /** Every change of an entry once its child has started. */
+  #change(conversation: string, entry: Entry | null): void {
+    const before = this.#entries.get(conversation);
+    if (entry === null) this.#entries.delete(conversation);
+    else this.#entries.set(conversation, entry);
+    if (before?.state === 'attached') before.left.resolve();
   }
 
   /** Nobody is attached to a child that has ended: the next one waits until it is gone and gets another. */
   #condemn(conversation: string, holder: Holder): void {
     const entry = this.#entries.get(conversation);
     if ((entry?.state !== 'idle' && entry?.state !== 'attached') || entry.holder !== holder) return;
-    this.#entries.set(conversation, { state: 'ending', ended: holder.ended, promised: false });
+    this.#change(conversation, { state: 'ending', ended: holder.ended, promised: false });
     // It ends by itself, and tells how; one that has only closed its output is ended.
     holder.retire();
   }
@@ -170,6 +202,8 @@ export class Holders implements Admissions {
       entry?.state === 'ending'
         ? entry.ended === holder.ended
         : (entry?.state === 'idle' || entry?.state === 'attached') && entry.holder === holder;
-    if (isItsOwn) this.#entries.delete(conversation);
+    if (isItsOwn) this.#change(conversation, null);
   }
 }
+
+const attachedTo = (holder: Holder): Entry => ({ state: 'attached', holder, left: Promise.withResolvers() });

@@ -2,7 +2,7 @@
  * The things the gateway speaks of, as plain data. Rows of Postgres are turned into these and nothing else leaves
  * `governance/`.
  */
-import type { ConversationId, Locator, MessageId, SpecialistId, TokenId, UserId } from './ids.ts';
+import type { ConversationId, Locator, MessageId, OperationId, SpecialistId, TokenId, UserId } from './ids.ts';
 import type { ProblemDocument } from './problem.ts';
 import type { Reach } from './reach.ts';
 
@@ -27,6 +27,22 @@ export interface User {
   readonly specialists: readonly SpecialistId[];
   readonly createdAt: Date;
   readonly disabledAt: Date | null;
+}
+
+export type OperationKind = 'environment.set' | 'environment.reissue' | 'retention.purge';
+
+/** Something that was done to the organization as a whole, kept for ever: names, ids and counts, never a value or prose. */
+export interface Operation {
+  readonly id: OperationId;
+  readonly kind: OperationKind;
+  /** Whose token it was. */
+  readonly token: TokenId;
+  readonly user: UserId | null;
+  readonly subject: Readonly<Record<string, unknown>>;
+  readonly begunAt: Date;
+  /** Null while it runs, or when it was cut off. */
+  readonly finishedAt: Date | null;
+  readonly result: Readonly<Record<string, unknown>> | null;
 }
 
 export interface Specialist {

@@ -14,6 +14,7 @@ import { confinedExecPath } from './confined-exec.ts';
 import { openDataDirectory } from './datadir/data-directory.ts';
 import { checkCaBundle, checkKernel, checkRuntime, hermesRuntime, missing } from './doctor/checks.ts';
 import type { Conversation, Specialist } from './domain.ts';
+import { createEnvironment } from './environment/environment.ts';
 import { establishConversation, provisionOrganization } from './establishment.ts';
 import { createEventBus } from './events/bus.ts';
 import type { Governance } from './governance/governance.ts';
@@ -195,6 +196,7 @@ async function start(
     governance,
     turns,
     transcript,
+    environment: createEnvironment({ governance, files, holders: machine.holders }),
     audit: createAudit({ database: agentfs, settleFiles: machine.settleFiles }),
     bus,
     logger: log.part('http'),

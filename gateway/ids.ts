@@ -11,6 +11,8 @@ export type MessageId = Branded<'message'>;
 export type SpecialistId = Branded<'specialist'>;
 export type TokenId = Branded<'token'>;
 export type UserId = Branded<'user'>;
+/** Of something done to the organization as a whole. */
+export type OperationId = Branded<'operation'>;
 /** Opaque to clients; names session id, row id and timestamp of one SessionDB row (ADR-046 §6). */
 export type Locator = Branded<'locator'>;
 
@@ -29,6 +31,7 @@ export const newMessageId = (): MessageId => makeId('msg') as MessageId;
 export const newSpecialistId = (): SpecialistId => makeId('spec') as SpecialistId;
 export const newTokenId = (): TokenId => makeId('tok') as TokenId;
 export const newUserId = (): UserId => makeId('user') as UserId;
+export const newOperationId = (): OperationId => makeId('op') as OperationId;
 export const newOrganizationId = (): string => makeId('org');
 
 const idOf = <T>(prefix: string) =>

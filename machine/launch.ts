@@ -1,7 +1,7 @@
 /**
  * What the gateway tells the machine at its start: one JSON line on standard input. The end of standard input is the end
  * of the gateway, and so of the machine. The machine answers with one JSON line on standard output when it can be used,
- * and later with one for each child that has ended. Behind the launch line the gateway may ask for a settle, one line each,
+ * and later with one for each child that has ended. Behind the launch line the gateway may ask for something, one line each,
  * which is answered by one line too.
  */
 import * as v from 'valibot';
@@ -93,3 +93,37 @@ const settled = v.variant('state', [
 export const settledSchema = v.strictObject({ settled });
 /** The answer to a settle. */
 export type Settled = v.InferOutput<typeof settledSchema>;
+
+/** Conversations of one request. */
+export const maxHolderConversations = 500;
+/**
+ * What is to become of the children of these conversations.
+ *
+ * - `replace`: pulls; then each child that there is takes no further turn. One that is in a turn ends behind it.
+ * - `end`: ends each child at once and waits until nothing of it is left; then all that was changed is in the cloud.
+ */
+export const holdersSchema = v.strictObject({
+  holders: v.strictObject({
+    id: settleId,
+    what: v.picklist(['replace', 'end']),
+    conversations: v.pipe(v.array(v.pipe(v.string(), v.maxLength(100))), v.maxLength(maxHolderConversations)),
+  }),
+});
+export type HoldersRequest = v.InferOutput<typeof holdersSchema>;
+
+/** What became of a child: it was idle and ends, it is in a turn (or starting) and ends behind that, there was none. */
+const fate = v.picklist(['ended', 'after-turn', 'none']);
+export type ChildFate = v.InferOutput<typeof fate>;
+const holdersDone = v.variant('state', [
+  /** One for each conversation, in their order. */
+  v.strictObject({
+    id: settleId,
+    state: v.literal('done'),
+    fates: v.pipe(v.array(fate), v.maxLength(maxHolderConversations)),
+  }),
+  /** The cloud could not be reached; the children are as they were, or, with `end`, ended. */
+  v.strictObject({ id: settleId, state: v.literal('failing'), reason: v.pipe(v.string(), v.maxLength(1000)) }),
+]);
+export const holdersDoneSchema = v.strictObject({ holdersDone });
+/** The answer to a request about holders. */
+export type HoldersDone = v.InferOutput<typeof holdersDoneSchema>;

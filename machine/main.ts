@@ -13,13 +13,25 @@ import { prepareInputs } from './holders/inputs.ts';
 import { createStartHolder } from './holders/start.ts';
 import { HostUids } from './holders/uids.ts';
 import { InputLines } from './input-lines.ts';
-import { type Ended, type Launch, launchSchema, type Ready, type Settled, settleSchema } from './launch.ts';
+import {
+  type ChildFate,
+  type Ended,
+  type HoldersDone,
+  type HoldersRequest,
+  holdersSchema,
+  type Launch,
+  launchSchema,
+  type Ready,
+  type Settled,
+  settleSchema,
+} from './launch.ts';
 import { openOrganizationFiles, type SyncState } from './sync.ts';
 
 /** The launch line holds tokens, addresses and the organization's variables. */
 const maxLaunchBytes = 256 * 1024;
-/** Every later line of the gateway. */
-const maxRequestBytes = 1024;
+/** Every later line of the gateway: the longest names conversations. */
+const maxRequestBytes = 64 * 1024;
+const requestSchema = v.union([settleSchema, holdersSchema]);
 /** hermes-run peers beyond the attached ones: those being refused, and those in their preface. */
 const sparePeers = 64;
 
@@ -47,6 +59,8 @@ interface Machine {
   readonly socket: string;
   /** Brings everything that was changed or recorded until now into the cloud. Never rejects. */
   settle(): Promise<SyncState>;
+  /** Replaces or ends the children of conversations. Never rejects. */
+  holders(request: HoldersRequest['holders']): Promise<HoldersDone['holdersDone']>;
   /** Ends the holders, pushes what is pending, closes AgentFS. */
   close(): Promise<void>;
 }
@@ -83,6 +97,17 @@ async function startMachine(launch: Launch): Promise<Machine> {
   return {
     socket,
     settle: () => boundary.settle(),
+    async holders({ id, what, conversations }) {
+      if (what === 'replace') {
+        // First: a child that starts from here on reads what was changed in the cloud before.
+        if (!(await boundary.refresh())) return { id, ...failing(boundary.state) };
+        return { id, state: 'done', fates: conversations.map((conversation) => holders.replace(conversation)) };
+      }
+      const fates: ChildFate[] = await Promise.all(conversations.map((conversation) => holders.end(conversation)));
+      const state = await boundary.settle();
+      if (state.state === 'failing') return { id, ...failing(state) };
+      return { id, state: 'done', fates };
+    },
     async close() {
       server.stop();
       await holders.close();
@@ -96,17 +121,27 @@ async function startMachine(launch: Launch): Promise<Machine> {
 /** Answers the gateway's requests until its input ends. Throws at what is none: the two are of different versions. */
 async function serve(input: InputLines, machine: Machine): Promise<void> {
   for (let line = await input.next(maxRequestBytes); line !== null; line = await input.next(maxRequestBytes)) {
-    const { id } = v.parse(settleSchema, JSON.parse(line)).settle;
-    void machine.settle().then((state) => say({ settled: { id, ...bounded(state) } }));
+    const request = v.parse(requestSchema, JSON.parse(line));
+    if ('settle' in request) {
+      const { id } = request.settle;
+      void machine.settle().then((state) => say({ settled: { id, ...bounded(state) } }));
+    } else {
+      void machine.holders(request.holders).then((holdersDone) => say({ holdersDone }));
+    }
   }
 }
 
 function bounded(state: SyncState): SyncState {
-  return state.state === 'failing' ? { ...state, reason: state.reason.slice(0, 1000) } : state;
+  return state.state === 'failing' ? failing(state) : state;
+}
+
+function failing(state: SyncState): { readonly state: 'failing'; readonly reason: string } {
+  const reason = state.state === 'failing' ? state.reason : 'the cloud could not be reached';
+  return { state: 'failing', reason: reason.slice(0, 1000) };
 }
 
 /** One line to the gateway. */
-function say(line: Ready | Ended | Settled): void {
+function say(line: Ready | Ended | Settled | HoldersDone): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 

@@ -116,6 +116,11 @@ export class WorkBoundary {
     return work.touched;
   }
 
+  /** One plain pull now, for somebody who has changed the cloud and wants it seen here. Never fails; false when it did. */
+  refresh(): Promise<boolean> {
+    return this.#pull().done;
+  }
+
   /** What a mount of this conversation needs. */
   of(conversation: string): ConversationBoundary {
     return {

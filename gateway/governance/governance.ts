@@ -11,12 +11,14 @@ import type {
   EventBody,
   LoggedEvent,
   Message,
+  Operation,
+  OperationKind,
   PhaseTimings,
   Role,
   Specialist,
   User,
 } from '../domain.ts';
-import type { ConversationId, Locator, MessageId, SpecialistId, UserId } from '../ids.ts';
+import type { ConversationId, Locator, MessageId, OperationId, SpecialistId, UserId } from '../ids.ts';
 import type { ProblemDocument } from '../problem.ts';
 import type { Reach } from '../reach.ts';
 
@@ -68,6 +70,12 @@ export interface Governance {
     id: UserId,
     specialists: readonly SpecialistId[],
   ): Promise<{ readonly user: User; readonly tokens: readonly Caller['token'][] } | null>;
+
+  // --- what is done to the organization as a whole
+  /** Recorded before it is done, with names, ids and counts and never a value or prose. */
+  beginOperation(by: Caller, kind: OperationKind, subject: Readonly<Record<string, unknown>>): Promise<OperationId>;
+  finishOperation(id: OperationId, result: Readonly<Record<string, unknown>>): Promise<void>;
+  listOperations(cursor: string | null, limit: number): Promise<Page<Operation>>;
 
   // --- specialists, conversations
   createSpecialist(name: string, persona: string): Promise<Specialist>;

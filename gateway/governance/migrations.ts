@@ -4,6 +4,7 @@ import { DatabaseUnusable, describe, isRefusal, type Sql } from './connection.ts
 import foundation from './migrations/0001_foundation.sql' with { type: 'text' };
 import questionCards from './migrations/0130_question_cards.sql' with { type: 'text' };
 import users from './migrations/0140_users.sql' with { type: 'text' };
+import operations from './migrations/0141_operations.sql' with { type: 'text' };
 
 export interface Migration {
   readonly version: number;
@@ -15,6 +16,7 @@ export const migrations: readonly Migration[] = [
   { version: 1, name: 'foundation', sql: foundation },
   { version: 130, name: 'question cards', sql: questionCards },
   { version: 140, name: 'users', sql: users },
+  { version: 141, name: 'operations', sql: operations },
 ];
 
 /**

@@ -7,6 +7,7 @@ import { EventLog } from './event-log.ts';
 import type { Governance } from './governance.ts';
 import { Messages } from './messages.ts';
 import { migrate } from './migrations.ts';
+import { Operations } from './operations.ts';
 import { Tokens } from './tokens.ts';
 import { Users } from './users.ts';
 
@@ -43,6 +44,7 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
     const conversations = new Conversations(sql);
     const tokens = new Tokens(sql);
     const users = new Users(sql);
+    const operations = new Operations(sql);
     const eraseOld = () => messages.eraseFailedProse(new Date(Date.now() - options.failedProseDays * dayMs));
     await eraseOld();
 
@@ -68,6 +70,9 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
         const user = await users.assign(id, specialists);
         return user === null ? null : { user, tokens: await tokens.forgetOf(id) };
       },
+      beginOperation: (by, kind, subject) => operations.begin(by, kind, subject),
+      finishOperation: (id, result) => operations.finish(id, result),
+      listOperations: (cursor, limit) => operations.list(cursor, limit),
       createSpecialist: (name, persona) => conversations.createSpecialist(name, persona),
       listSpecialists: () => conversations.listSpecialists(),
       findSpecialist: (idOrName) => conversations.findSpecialist(idOrName),

@@ -43,6 +43,10 @@ export const access = {
   'POST /v1/users/:user/disable': owners,
   'PUT /v1/users/:user/specialists': owners,
   'GET /v1/organization': everyone,
+  'GET /v1/organization/environment': owners,
+  'PUT /v1/organization/environment': owners,
+  'POST /v1/organization/environment/reissue': owners,
+  'GET /v1/organization/operations': owners,
 } as const satisfies Record<string, 'public' | readonly Role[]>;
 
 export type Route = keyof typeof access;

@@ -60,6 +60,7 @@ export function createApp(limits: HttpLimits) {
   })
     .decorate('call', noCall)
     .parser('message', ({ request }) => readJson(request, limits.messageBytes, limits.bodySeconds))
+    .parser('environment', ({ request }) => readJson(request, limits.environmentBytes, limits.bodySeconds))
     .parser('jsonBody', ({ request }) => readJson(request, limits.bodyBytes, limits.bodySeconds));
 }
 

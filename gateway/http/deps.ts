@@ -1,6 +1,7 @@
 /** What the HTTP side is given. */
 import type { Audit } from '../audit/audit.ts';
 import type { Specialist } from '../domain.ts';
+import type { Environment } from '../environment/environment.ts';
 import type { EventFeed } from '../events/bus.ts';
 import type { SubscriberLimits } from '../events/subscriber.ts';
 import type { Governance } from '../governance/governance.ts';
@@ -21,6 +22,7 @@ export interface ServerDeps {
   readonly turns: Turns;
   readonly transcript: Transcript;
   readonly audit: Audit;
+  readonly environment: Environment;
   readonly bus: EventFeed;
   readonly logger: Pick<Log, 'info' | 'error'>;
   readonly version: string;

@@ -6,10 +6,18 @@ import type { Audit } from '../audit/audit.ts';
 import { liftCard } from '../cards/scanner.ts';
 import type { ContentBlock, Message, PhaseTimings, Role, SessionUpdate, Specialist } from '../domain.ts';
 import { roles } from '../domain.ts';
+import type { Environment } from '../environment/environment.ts';
 import { createEventBus, type EventFeed } from '../events/bus.ts';
 import { embeddedDatabase } from '../governance/databases.fixture.ts';
 import { type OpenedGovernance, openGovernance } from '../governance/postgres.ts';
-import { type ConversationId, type Locator, type MessageId, newConversationId, newMessageId } from '../ids.ts';
+import {
+  type ConversationId,
+  type Locator,
+  type MessageId,
+  newConversationId,
+  newMessageId,
+  type OperationId,
+} from '../ids.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
 import type { Transcript, TranscriptTurn } from '../transcript/transcript.ts';
 import type { Submission, Turns } from '../turns/turns.ts';
@@ -150,6 +158,13 @@ const nothingHappened = async () => ({ items: [], next: null, upToDate: true });
 /** Of an organization in which nothing was done. */
 const emptyAudit: Audit = { toolCalls: nothingHappened, timeline: nothingHappened, diff: nothingHappened };
 
+/** Of an organization without variables. */
+export const noEnvironment: Environment = {
+  names: async () => [],
+  set: async (_, variables) => Object.keys(variables),
+  reissue: async () => ({ operation: 'op_none' as OperationId, conversations: [] }),
+};
+
 export interface TestGateway {
   readonly url: string;
   readonly port: number;
@@ -198,6 +213,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     turns,
     transcript,
     audit: emptyAudit,
+    environment: noEnvironment,
     bus,
     logger: { info: record, error: record },
     version: '0.0.0-test',

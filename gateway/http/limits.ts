@@ -6,6 +6,8 @@ export interface HttpLimits {
   readonly messageBytes: number;
   /** Every other body. */
   readonly bodyBytes: number;
+  /** Body of the organization's variables. */
+  readonly environmentBytes: number;
   /** How long the bytes of a body may take to arrive, in seconds. */
   readonly bodySeconds: number;
   /** Path and query. Bun itself ends requests with more than 16 KiB of headers with 431. */
@@ -25,6 +27,7 @@ export interface HttpLimits {
 export const defaultHttpLimits: HttpLimits = {
   messageBytes: 4 * 1024 * 1024,
   bodyBytes: 64 * 1024,
+  environmentBytes: 256 * 1024,
   bodySeconds: 60,
   urlBytes: 8 * 1024,
   waitSeconds: 600,

@@ -112,6 +112,10 @@ const table: Readonly<Record<string, Line>> = {
     sent: async () => ({ names: { user: await freshUser() }, body: { specialists: [other.id] } }),
   },
   'GET /v1/organization': { who: everyone, status: 200 },
+  'GET /v1/organization/environment': { who: owners, status: 200 },
+  'PUT /v1/organization/environment': { who: owners, status: 200, sent: () => ({ body: { variables: { KEY: 'x' } } }) },
+  'POST /v1/organization/environment/reissue': { who: owners, status: 200, sent: () => ({ body: { all: true } }) },
+  'GET /v1/organization/operations': { who: owners, status: 200 },
 };
 
 const fresh = (name: string): string => `${name} ${++count}`;

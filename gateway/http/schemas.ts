@@ -95,6 +95,7 @@ function pageLimit(most: number, usual: number) {
 }
 
 export const conversationPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
+export const operationPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
 export const userPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
 export const transcriptPage = query(
   v.object({

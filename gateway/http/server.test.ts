@@ -4,7 +4,7 @@ import { type Role, roles } from '../domain.ts';
 import { type ConversationId, newConversationId, newMessageId } from '../ids.ts';
 import { type Problem, problems } from '../problem.ts';
 import { access, type Route } from './access.ts';
-import { startGateway, type TestGateway } from './gateway.fixture.ts';
+import { noEnvironment, startGateway, type TestGateway } from './gateway.fixture.ts';
 import { hasUnreadBody, readBody } from './limits.ts';
 
 let gateway: TestGateway;
@@ -402,6 +402,7 @@ test('a port in use is an error, not a shared port', async () => {
     ...gateway,
     logger: { info() {}, error() {} },
     version: '0',
+    environment: noEnvironment,
     establish: async () => {},
     health: async () => ({ ready: true, checks: {} }),
   });

@@ -9,6 +9,7 @@ import { authorize } from './auth.ts';
 import { createConnections } from './connections.ts';
 import { addConversations, reachedConversation } from './conversations.ts';
 import type { ServerDeps } from './deps.ts';
+import { addEnvironment } from './environment.ts';
 import { addEventSocket } from './event-socket.ts';
 import { addEventStream } from './event-stream.ts';
 import { defaultHttpLimits, frameOverheadBytes, hasUnreadBody } from './limits.ts';
@@ -137,6 +138,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   addTokens(app, context);
   addUsers(app, context);
   addOrganization(app, context);
+  addEnvironment(app, context);
   addOperation(app, context);
   app.compile();
   checkTable(app.routes.map(({ method, path }) => `${method} ${path}`));

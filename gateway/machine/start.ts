@@ -1,8 +1,16 @@
 /** Starts the resident machine under its supervisor and knows when it is gone (ADR-046 §5, §7). */
 import * as v from 'valibot';
-import { type ChildEnd, endedSchema, type Launch, readySchema, settledSchema } from '../../machine/launch.ts';
+import {
+  type ChildEnd,
+  endedSchema,
+  holdersDoneSchema,
+  type Launch,
+  readySchema,
+  settledSchema,
+} from '../../machine/launch.ts';
 import { type ChildProcess, startChild } from '../child-process.ts';
 import { ChildEnds } from './child-ends.ts';
+import { HolderCalls, type HolderControl } from './holder-calls.ts';
 import { type SettleFiles, Settling } from './settling.ts';
 
 /** Its orderly end: holders end, pending changes are pushed, AgentFS is closed. */
@@ -13,6 +21,7 @@ export interface MachineProcess extends ChildProcess {
   childEnd(generation: number): Promise<ChildEnd | null>;
   /** Brings what the conversations changed and executed into the cloud, for somebody who wants to read it there now. */
   readonly settleFiles: SettleFiles;
+  readonly holders: HolderControl;
 }
 
 export interface StartMachineOptions {
@@ -31,6 +40,7 @@ export interface StartMachineOptions {
 export async function startMachine(options: StartMachineOptions): Promise<MachineProcess> {
   const ends = new ChildEnds();
   const settling = new Settling((line) => child.tell(JSON.stringify(line)));
+  const holders = new HolderCalls((line) => child.tell(JSON.stringify(line)));
   const child = await startChild({
     name: 'the machine',
     argv0: 'confined-exec',
@@ -39,15 +49,17 @@ export async function startMachine(options: StartMachineOptions): Promise<Machin
     readyMs: options.readyMs,
     onLog: options.onLog,
     onLine: (line) => {
-      const said = v.safeParse(v.union([endedSchema, settledSchema]), parseJson(line));
+      const said = v.safeParse(v.union([endedSchema, settledSchema, holdersDoneSchema]), parseJson(line));
       if (!said.success) options.onLog('the machine said something that is not known');
       else if ('ended' in said.output) ends.add(said.output.ended);
-      else settling.heard(said.output);
+      else if ('settled' in said.output) settling.heard(said.output);
+      else holders.heard(said.output);
     },
   });
   child.exited.then(() => {
     ends.close();
     settling.close();
+    holders.close();
   });
   const { hermesRunSocket } = v.parse(readySchema, child.ready);
   return {
@@ -55,6 +67,7 @@ export async function startMachine(options: StartMachineOptions): Promise<Machin
     socket: hermesRunSocket,
     childEnd: (generation) => ends.of(generation),
     settleFiles: (limitMs) => settling.settle(limitMs),
+    holders,
   };
 }
 

@@ -98,6 +98,32 @@ export class CloudFiles {
     }
   }
 
+  /**
+   * Replaces the contents of a regular file, at once for everybody. ENOENT, EISDIR, EINVAL for what is none, EFBIG beyond
+   * what fits into one request.
+   */
+  async overwriteFile(path: string, bytes: Uint8Array): Promise<void> {
+    if (bytes.length > bytesPerRequest) throw new FileError('EFBIG', `${path}: ${bytes.length} bytes`);
+    const { ino } = await this.#regular(path);
+    const { seconds, nanoseconds } = now();
+    await this.#sql.batch(
+      [
+        { sql: 'DELETE FROM fs_data WHERE ino = ?', args: [ino] },
+        ...(await this.#chunkStatements(ino, bytes)),
+        {
+          sql: 'UPDATE fs_inode SET size = ?, mtime = ?, ctime = ?, mtime_nsec = ?, ctime_nsec = ? WHERE ino = ?',
+          args: [bytes.length, seconds, seconds, nanoseconds, nanoseconds, ino],
+        },
+        // Contents of a file that somebody has removed meanwhile belong to nothing.
+        {
+          sql: 'DELETE FROM fs_data WHERE ino = ?1 AND NOT EXISTS (SELECT 1 FROM fs_inode WHERE ino = ?1)',
+          args: [ino],
+        },
+      ],
+      { transaction: true },
+    );
+  }
+
   /** What a path names, without following symbolic links; null when there is nothing. */
   async stat(path: string): Promise<Inode | null> {
     const names = namesOf(path);

@@ -179,4 +179,47 @@ describe('holders', () => {
     expect(started[1]?.log).toContain('kill');
     expect(await holders.admit('a', null)).toMatchObject({ refusal: 'closing' });
   });
+
+  test('replacing: an idle child ends, one at work or starting ends behind that, and only its own conversation has a new one', async () => {
+    const { holders, started } = registry(4);
+    expect(holders.replace('a')).toBe('none');
+    const a = await admitted(holders, 'a');
+    const b = await admitted(holders, 'b');
+    holders.release(a.child, 'detached');
+    expect([holders.replace('a'), holders.replace('b')]).toEqual(['ended', 'after-turn']);
+    expect(started.map(({ log }) => log.includes('retire'))).toEqual([true, false]);
+    expect(started[1]?.log).not.toContain('kill');
+    holders.release(b.child, 'detached');
+    expect(started[1]?.log).toContain('retire');
+    const again = [await admitted(holders, 'a'), await admitted(holders, 'b')];
+    expect(again.map(({ admission }) => admission)).toEqual(['cold', 'cold']);
+    for (const { child } of again) holders.release(child, 'detached');
+    // Once: the new ones stay.
+    expect([(await admitted(holders, 'a')).admission, (await admitted(holders, 'b')).admission]).toEqual([
+      'warm',
+      'warm',
+    ]);
+
+    const starting = admitted(holders, 'c');
+    expect(holders.replace('c')).toBe('after-turn');
+    holders.release((await starting).child, 'detached');
+    expect((await admitted(holders, 'c')).admission).toBe('cold');
+  });
+
+  test('ending: whatever the child does, nothing of it is left then', async () => {
+    const { holders, started } = registry(4);
+    expect(await holders.end('a')).toBe('none');
+    const a = await admitted(holders, 'a');
+    holders.release(a.child, 'detached');
+    await admitted(holders, 'b');
+    const starting = holders.admit('c', null);
+    expect(await Promise.all([holders.end('a'), holders.end('b'), holders.end('c')])).toEqual([
+      'ended',
+      'ended',
+      'ended',
+    ]);
+    expect(started.map(({ log }) => log.at(-1))).toEqual(['retire', 'kill', 'kill']);
+    await starting;
+    expect((await admitted(holders, 'a')).admission).toBe('cold');
+  });
 });

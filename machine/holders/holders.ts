@@ -3,6 +3,7 @@
  * conversation's turns: no lease, no fence in a database (ADR-046 §8).
  */
 import type { Admission, Admissions, RelayedChild } from '../../hermes-run/server.ts';
+import type { ChildFate } from '../launch.ts';
 
 /** One conversation's running child, as this registry needs to know it. */
 export interface Holder {
@@ -46,6 +47,8 @@ export class Holders implements Admissions {
   readonly #start: StartHolder;
   readonly #maxHolders: number;
   readonly #attachedMs: number;
+  /** Conversations whose child, at work or starting, takes no turn behind this one. */
+  readonly #outdated = new Set<string>();
   #generation = 0;
   #closing = false;
 
@@ -98,12 +101,46 @@ export class Holders implements Admissions {
       if (how === 'abandoned' || this.#closing) {
         entry.holder.kill();
         this.#change(conversation, { state: 'ending', ended: entry.holder.ended, promised: false });
+      } else if (this.#outdated.has(conversation)) {
+        this.#retire(conversation, entry.holder);
       } else {
         this.#use(conversation, { state: 'idle', holder: entry.holder });
       }
       return;
     }
     // Not found: the child ended by itself and was forgotten already.
+  }
+
+  /**
+   * Lets the conversation's next turn have a new child: what this one was given at its start is outdated. A turn that runs is
+   * not touched.
+   */
+  replace(conversation: string): ChildFate {
+    const entry = this.#entries.get(conversation);
+    if (entry === undefined || entry.state === 'ending') return 'none';
+    if (entry.state === 'idle') {
+      this.#retire(conversation, entry.holder);
+      return 'ended';
+    }
+    this.#outdated.add(conversation);
+    return 'after-turn';
+  }
+
+  /** Ends the conversation's child at once, in whatever it is. Resolves when nothing of it is left. */
+  async end(conversation: string): Promise<ChildFate> {
+    let fate: ChildFate = 'none';
+    for (;;) {
+      const entry = this.#entries.get(conversation);
+      if (entry === undefined) return fate;
+      fate = 'ended';
+      if (entry.state === 'starting') await entry.started;
+      else if (entry.state === 'ending') await entry.ended;
+      else {
+        if (entry.state === 'idle') entry.holder.retire();
+        else entry.holder.kill();
+        this.#change(conversation, { state: 'ending', ended: entry.holder.ended, promised: false });
+      }
+    }
   }
 
   /** Ends every holder: idle ones orderly, attached ones at once. Resolves when nothing is left. */
@@ -130,6 +167,7 @@ export class Holders implements Admissions {
     if (!evicted) return { outcome: 'refused', refusal: 'full', detail: `all ${this.#maxHolders} holders are at work` };
     const started = Promise.withResolvers<void>();
     this.#entries.set(conversation, { state: 'starting', started: started.promise });
+    this.#outdated.delete(conversation);
     let start: Start;
     try {
       await evicted;
@@ -174,6 +212,12 @@ export class Holders implements Admissions {
     return null;
   }
 
+  #retire(conversation: string, holder: Holder): void {
+    holder.retire();
+    this.#change(conversation, { state: 'ending', ended: holder.ended, promised: false });
+    this.#outdated.delete(conversation);
+  }
+
   #use(conversation: string, entry: Entry): void {
     this.#change(conversation, null);
     this.#change(conversation, entry);
@@ -202,7 +246,9 @@ export class Holders implements Admissions {
       entry?.state === 'ending'
         ? entry.ended === holder.ended
         : (entry?.state === 'idle' || entry?.state === 'attached') && entry.holder === holder;
-    if (isItsOwn) this.#change(conversation, null);
+    if (!isItsOwn) return;
+    this.#change(conversation, null);
+    this.#outdated.delete(conversation);
   }
 }
 

@@ -6,6 +6,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connect, type Database } from '@tursodatabase/sync';
 import { SqlDriver } from './agentfs/driver.ts';
+import { directStatements } from './agentfs/statements.ts';
 import type { AuthorityAddress } from './launch.ts';
 
 /** How long the cloud may send or take nothing before a request fails. */
@@ -86,7 +87,7 @@ export async function openReplica(address: AuthorityAddress, directory: string):
     pushOperationsThreshold: pushOperations,
     fetch: fetchWithin(address.socket, silenceMs, engine),
   });
-  return { database, driver: new SqlDriver(database, path), engine };
+  return { database, driver: new SqlDriver(directStatements(database), path), engine };
 }
 
 /** `fetch`, through a unix socket when there is one, that fails when nothing moves for `ms`, with the engine aside. */

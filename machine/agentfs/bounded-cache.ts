@@ -5,14 +5,18 @@
 export class BoundedCache<Key, Value> {
   readonly #generationWeight: number;
   readonly #weigh: (value: Value) => number;
+  readonly #onDrop: () => void;
+  /** How often something was forgotten that nobody took out. */
+  drops = 0;
   #young = new Map<Key, Value>();
   #youngWeight = 0;
   #old = new Map<Key, Value>();
 
-  /** Holds at most `weight` in all, as `weigh` counts a value (1 each by default). */
-  constructor(weight: number, weigh: (value: Value) => number = () => 1) {
+  /** Holds at most `weight` in all, as `weigh` counts a value (1 each by default); `onDrop`: values were forgotten. */
+  constructor(weight: number, weigh: (value: Value) => number = () => 1, onDrop: () => void = () => undefined) {
     this.#generationWeight = weight / 2;
     this.#weigh = weigh;
+    this.#onDrop = onDrop;
   }
 
   get(key: Key): Value | undefined {
@@ -31,6 +35,7 @@ export class BoundedCache<Key, Value> {
     this.#old.delete(key);
     const weight = this.#weigh(value);
     if (before === undefined && this.#youngWeight + weight > this.#generationWeight) {
+      if (this.#old.size > 0) this.#dropped();
       this.#old = this.#young;
       this.#young = new Map();
       this.#youngWeight = 0;
@@ -52,6 +57,12 @@ export class BoundedCache<Key, Value> {
     this.#young = new Map();
     this.#old = new Map();
     this.#youngWeight = 0;
+    this.#dropped();
+  }
+
+  #dropped(): void {
+    this.drops += 1;
+    this.#onDrop();
   }
 
   get size(): number {

@@ -14,6 +14,11 @@ import type { Keeper, Store } from './store.ts';
 
 const nothing = new Uint8Array(0);
 
+interface WrittenFile {
+  readonly inode: Inode;
+  readonly chunks: UnwrittenChunks;
+}
+
 export class FileData implements Keeper {
   readonly #store: Store;
   readonly #unwritten = new Map<number, UnwrittenChunks>();
@@ -224,14 +229,15 @@ export class FileData implements Keeper {
 
   async writeOutHere(): Promise<void> {
     const isTooMuch = this.#weight() > this.#store.limits.unwritten;
+    const files: WrittenFile[] = [];
     for (const [ino, chunks] of [...this.#unwritten]) {
       const inode = this.#store.cachedInode(ino) ?? (await this.#store.inodeHere(ino));
       if (!inode) this.#unwritten.delete(ino);
       // A file without a name is read by nobody who comes later: it is written only where memory ends, its own or that of all.
       else if (inode.nlink > 0 || isTooMuch || chunks.weight > this.#store.limits.spooledFrom)
-        await this.#writeOutFile(inode, chunks);
+        files.push({ inode, chunks });
     }
-    await this.#rows.writeSmall();
+    await this.#writeOutFiles(files);
   }
 
   async lost(): Promise<void> {
@@ -360,28 +366,35 @@ export class FileData implements Keeper {
       chunks.weight > Math.min(limits.unwrittenOfOneFile, this.#spool ? limits.spooledFrom : Number.POSITIVE_INFINITY)
     ) {
       const inode = await this.#regularHere(ino);
-      await this.#writeOutFile(inode, chunks);
+      await this.#writeOutFiles([{ inode, chunks }]);
       // No rows of contents without their inode's: reading and removing look at that.
       if (!this.#spool?.has(ino)) await this.#store.commitHere();
     } else if (this.#weight() > limits.unwritten) await this.#store.commitHere();
   }
 
-  async #writeOutFile({ ino, ctime }: Inode, chunks: UnwrittenChunks): Promise<void> {
-    const isMuch = this.#spool !== null && (this.#spool.has(ino) || chunks.weight > this.#store.limits.spooledFrom);
+  /** Small rows of several files share their statements. */
+  async #writeOutFiles(files: readonly WrittenFile[]): Promise<void> {
     // Before the first wait: what is written from now on is a chunk of its own.
-    this.#unwritten.delete(ino);
-    this.#leaving.set(ino, chunks);
+    for (const { inode, chunks } of files) {
+      this.#unwritten.delete(inode.ino);
+      this.#leaving.set(inode.ino, chunks);
+    }
     try {
-      for (const [index, bytes] of chunks.entries()) {
-        if (isMuch) await this.#spoolHere(ino, index, bytes, ctime);
-        else {
-          await this.#rows.write(ino, index, bytes);
-          this.#rows.remember(ino, index, bytes);
-        }
-      }
+      for (const file of files) await this.#writeOutFile(file);
       await this.#rows.writeSmall();
     } finally {
-      this.#leaving.delete(ino);
+      for (const { inode } of files) this.#leaving.delete(inode.ino);
+    }
+  }
+
+  async #writeOutFile({ inode: { ino, ctime }, chunks }: WrittenFile): Promise<void> {
+    const isMuch = this.#spool !== null && (this.#spool.has(ino) || chunks.weight > this.#store.limits.spooledFrom);
+    for (const [index, bytes] of chunks.entries()) {
+      if (isMuch) await this.#spoolHere(ino, index, bytes, ctime);
+      else {
+        await this.#rows.write(ino, index, bytes);
+        this.#rows.remember(ino, index, bytes);
+      }
     }
   }
 

@@ -7,6 +7,7 @@ import { type BaseTree, emptyBase } from './base.ts';
 import { SqlDriver } from './driver.ts';
 import { OrganizationFiles } from './files.ts';
 import { schemaStatements } from './schema.ts';
+import { directStatements } from './statements.ts';
 import { defaultLimits, type StoreLimits } from './store.ts';
 
 export interface LocalFiles {
@@ -24,7 +25,7 @@ export async function openFilesIn(
 ): Promise<LocalFiles> {
   const path = join(directory, 'organization.db');
   const database = await connect({ path });
-  const driver = new SqlDriver(database, path);
+  const driver = new SqlDriver(directStatements(database), path);
   for (const { sql, args } of schemaStatements(1)) await driver.run(sql, ...args);
   const files = await OrganizationFiles.open(driver, { ...defaultLimits, ...limits }, base);
   return {

@@ -80,9 +80,15 @@ export class Namespace {
    * What only the base has comes last. ENOENT when the directory is gone.
    */
   async *pages(ino: number): AsyncGenerator<DirectoryEntry[], void> {
+    let endWhole: (() => void) | null = null;
     for (let after: string | null = ''; after !== null; ) {
       const from: string = after;
-      const page = await this.#store.exclusive(() => this.#pageHere(ino, from));
+      const page = await this.#store.exclusive(async () => {
+        endWhole ??= this.#store.beginWhole(ino);
+        const read = await this.#pageHere(ino, from);
+        if (read.last === null) endWhole();
+        return read;
+      });
       yield page.entries;
       after = page.last;
     }
@@ -93,6 +99,7 @@ export class Namespace {
     const directory = await this.#store.inodeHere(ino);
     if (!directory) throw new FileError('ENOENT', `directory ${ino} is gone`);
     if (!isDirectory(directory.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
+    await this.#store.writeOutNamesHere(ino);
     const rows = await this.#store.sql.all(
       `SELECT d.name AS name, d.ino AS named, ${inodeColumns} FROM fs_dentry d LEFT JOIN fs_inode i ON i.ino = d.ino ` +
         'WHERE d.parent_ino = ? AND d.name > ? ORDER BY d.name LIMIT ?',
@@ -105,9 +112,8 @@ export class Namespace {
       const name = String(row.name);
       // One that memory is ahead of may have no row yet.
       const inode = this.#store.cachedInode(Number(row.named)) ?? (row.ino === null ? null : inodeOfRow(row));
-      if (!inode) continue;
-      entries.push({ name, inode });
-      this.#store.remember(ino, name, inode);
+      this.#store.remember(ino, name, Number(row.named), inode);
+      if (inode) entries.push({ name, inode });
     }
     if (rows.length === listPage) return { entries, last: String(rows.at(-1)?.name) };
     for (const [name, { inode }] of this.#store.overlay.children(ino)) {
@@ -148,6 +154,8 @@ export class Namespace {
       const mode = modeDirectory | (permissions & 0o7777) | (parent.mode & setGroupBit);
       const inode = { ...freshInode(ino, mode, 0, ownerIn(parent, owner)), nlink: 2 };
       await transaction.insertInode(inode);
+      // Mostly there is nothing below a new number, but what another replica puts there comes with a pull.
+      if (await transaction.isEmptyDirectory(ino)) transaction.afterCommit(this.#store.beginWhole(ino));
       return inode;
     });
   }

@@ -11,6 +11,7 @@ import { type BaseTree, emptyBase } from './base.ts';
 import { BoundedCache } from './bounded-cache.ts';
 import { breathe } from './breathe.ts';
 import { DirtyInodes } from './dirty-inodes.ts';
+import { DirtyNames } from './dirty-names.ts';
 import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, type InodePatch, inodeColumns, inodeOfRow } from './inode.ts';
@@ -65,6 +66,9 @@ export const defaultLimits: StoreLimits = {
   quietMs: 200,
 };
 
+/** Directories whose names are known to be all in memory. */
+const wholeDirectories = 10_000;
+
 /** How long operations may follow each other without the machine's event loop having its turn. */
 const busyMs = 4;
 
@@ -99,6 +103,9 @@ export class Store {
   /** The directory that an inode was last seen in; what a file with several names has here is one of them. */
   readonly #parents: BoundedCache<number, number>;
   readonly #dirty = new DirtyInodes();
+  readonly #dirtyNames = new DirtyNames();
+  /** Directories all of whose names memory has. */
+  readonly #whole = new Set<number>();
   readonly #opens = new Map<number, number>();
   readonly #watchers = new Set<ChangeListener>();
   readonly #incarnations = new BoundedCache<number, number>(100_000);
@@ -116,14 +123,16 @@ export class Store {
   private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number, overlay: Overlay) {
     this.driver = driver;
     this.sql = driver.intercept(() =>
-      this.#dirty.size > 0 || this.#keeper?.keepsBack === true ? this.writeOutHere() : null,
+      this.#dirty.size > 0 || this.#dirtyNames.size > 0 || this.#keeper?.keepsBack === true
+        ? this.writeOutHere()
+        : null,
     );
     this.limits = limits;
     this.chunkSize = chunkSize;
     this.overlay = overlay;
     this.quotas = new Quotas(this, limits, limits.cachedNames);
     this.#inodes = new BoundedCache(limits.cachedInodes);
-    this.#names = new BoundedCache(limits.cachedNames);
+    this.#names = new BoundedCache(limits.cachedNames, undefined, () => this.#whole.clear());
     this.#parents = new BoundedCache(limits.cachedNames);
   }
 
@@ -210,7 +219,7 @@ export class Store {
 
   /** Ends the group if it is large enough; otherwise it ends later. For whoever runs exclusively. */
   async commitFullHere(): Promise<void> {
-    if (this.#rows + this.#dirty.size > this.limits.groupRows) await this.commitHere();
+    if (this.#rows + this.#dirty.size + this.#dirtyNames.size > this.limits.groupRows) await this.commitHere();
     else this.#commitLater();
   }
 
@@ -294,7 +303,32 @@ export class Store {
 
   /** What a name is, if memory knows: 0 means that there is no such name. */
   cachedName(parent: number, name: string): number | undefined {
-    return this.overlay.lookup(parent, name)?.inode.ino ?? this.#names.get(nameKey(parent, name));
+    const key = nameKey(parent, name);
+    const known = this.overlay.lookup(parent, name)?.inode.ino ?? this.#names.get(key) ?? this.#dirtyNames.get(key);
+    return known ?? (this.#whole.has(parent) ? 0 : undefined);
+  }
+
+  /** What the directories' lists are read from lacks nothing then. For whoever runs exclusively. */
+  async writeOutNamesHere(parent: number): Promise<void> {
+    if (this.#dirtyNames.isIn(parent)) await this.#writeOutNamesHere();
+  }
+
+  /** Whether memory has a name in a directory that the database does not have yet. */
+  hasNewNames(parent: number): boolean {
+    return this.#dirtyNames.isIn(parent);
+  }
+
+  /**
+   * Begins a look at all names of a directory; the call that is returned ends it: memory has all of them now, unless it has
+   * forgotten some meanwhile, so that what it does not have is not there. For whoever runs exclusively.
+   */
+  beginWhole(parent: number): () => void {
+    const { drops } = this.#names;
+    return () => {
+      if (this.#names.drops !== drops) return;
+      if (this.#whole.size >= wholeDirectories) this.#whole.clear();
+      this.#whole.add(parent);
+    };
   }
 
   /** The inode, or null. For whoever runs exclusively. */
@@ -319,10 +353,10 @@ export class Store {
     return ino;
   }
 
-  /** Remembers what a list has shown. For whoever runs exclusively. */
-  remember(parent: number, name: string, inode: Inode): void {
-    if (this.cachedName(parent, name) === undefined) this.#names.set(nameKey(parent, name), inode.ino);
-    if (this.cachedInode(inode.ino) === undefined) this.#inodes.set(inode.ino, inode);
+  /** Remembers what a list has shown; null: the name leads to nothing. For whoever runs exclusively. */
+  remember(parent: number, name: string, ino: number, inode: Inode | null): void {
+    if (this.cachedName(parent, name) === undefined) this.#names.set(nameKey(parent, name), ino);
+    if (inode && this.cachedInode(ino) === undefined) this.#inodes.set(ino, inode);
   }
 
   /** The directory that holds a directory, or 0. For whoever runs exclusively. */
@@ -330,6 +364,7 @@ export class Store {
     const cached = this.#parents.get(ino) ?? this.overlay.node(ino)?.parent;
     if (cached !== undefined) return cached;
     // The schema has no index for this; the cache spares nearly every such look through the table.
+    if (this.#dirtyNames.size > 0) await this.#writeOutNamesHere();
     const row = await this.sql.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
     const parent = row ? Number(row.parent_ino) : 0;
     if (parent !== 0) this.#parents.set(ino, parent);
@@ -395,7 +430,8 @@ export class Store {
   }
 
   get #caches(): Caches {
-    return { inodes: this.#inodes, names: this.#names, parents: this.#parents, dirty: this.#dirty };
+    const [inodes, names, parents] = [this.#inodes, this.#names, this.#parents];
+    return { inodes, names, parents, dirty: this.#dirty, dirtyNames: this.#dirtyNames };
   }
 
   /** The engine runs in microtasks: without this one operation after the other would run and nothing else of the machine. */
@@ -410,9 +446,16 @@ export class Store {
   /** Writes what memory keeps back into the open group. For whoever runs exclusively. */
   async writeOutHere(): Promise<void> {
     if (this.#keeper?.keepsBack) await this.#keeper.writeOutHere();
-    if (this.#dirty.size === 0) return;
-    await this.beginHere(this.#dirty.size);
-    await this.#dirty.writeOut(this.sql, (inode) => this.#inodes.set(inode.ino, inode));
+    if (this.#dirty.size > 0) {
+      await this.beginHere(this.#dirty.size);
+      await this.#dirty.writeOut(this.sql, (inode) => this.#inodes.set(inode.ino, inode));
+    }
+    if (this.#dirtyNames.size > 0) await this.#writeOutNamesHere();
+  }
+
+  async #writeOutNamesHere(): Promise<void> {
+    await this.beginHere(this.#dirtyNames.size);
+    await this.#dirtyNames.writeOut(this.sql);
   }
 
   async #lose(error: unknown): Promise<void> {
@@ -425,6 +468,7 @@ export class Store {
     this.#rows = 0;
     this.failures += 1;
     this.#dirty.clear();
+    this.#dirtyNames.clear();
     this.#inodes.clear();
     this.#names.clear();
     this.#parents.clear();

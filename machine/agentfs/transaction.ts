@@ -4,9 +4,9 @@
  */
 import type { BoundedCache } from './bounded-cache.ts';
 import type { DirtyInodes } from './dirty-inodes.ts';
+import type { DirtyNames } from './dirty-names.ts';
 import type { SqlRow, SqlValue } from './driver.ts';
 import { FileError } from './errors.ts';
-import { dentryId } from './ids.ts';
 import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues } from './inode.ts';
 import { copyRows, coverRows, type Statement, whiteoutRow } from './layer-rows.ts';
 import type { LowerNode } from './overlay.ts';
@@ -20,13 +20,17 @@ export interface Caches {
   readonly names: BoundedCache<string, number>;
   readonly parents: BoundedCache<number, number>;
   readonly dirty: DirtyInodes;
+  readonly dirtyNames: DirtyNames;
 }
 
 type Step =
   | { readonly kind: 'row'; readonly sql: string; readonly args: readonly SqlValue[] }
   | { readonly kind: 'insert'; readonly inode: Inode }
   | { readonly kind: 'patch'; readonly inode: Inode; readonly patch: InodePatch }
-  | { readonly kind: 'remove'; readonly inode: Inode };
+  | { readonly kind: 'remove'; readonly inode: Inode }
+  | { readonly kind: 'name'; readonly parent: number; readonly name: string; readonly ino: number }
+  | { readonly kind: 'rename'; readonly parent: number; readonly name: string; readonly ino: number }
+  | { readonly kind: 'unname'; readonly parent: number; readonly name: string };
 
 export class Transaction {
   readonly #store: Store;
@@ -119,8 +123,7 @@ export class Transaction {
   }
 
   #insertDentry(parent: number, name: string, ino: number): void {
-    const sql = 'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)';
-    this.row(sql, dentryId(parent, name), name, parent, ino);
+    this.#steps.push({ kind: 'name', parent, name, ino });
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
     this.notes.push({ kind: 'named', parent, ino });
@@ -128,7 +131,7 @@ export class Transaction {
 
   removeName(parent: number, name: string): void {
     this.#noteName(parent, name);
-    this.row('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
+    this.#steps.push({ kind: 'unname', parent, name });
     const base = this.#store.overlay.baseAt(parent, name);
     if (base) this.#layerRows([whiteoutRow(base)]);
     this.#names.set(nameKey(parent, name), 0);
@@ -142,7 +145,7 @@ export class Transaction {
     if (base) this.#layerRows(coverRows(base));
     this.#noteName(parent, name);
     this.notes.push({ kind: 'named', parent, ino });
-    this.row('UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?', ino, parent, name);
+    this.#steps.push({ kind: 'rename', parent, name, ino });
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
   }
@@ -159,7 +162,7 @@ export class Transaction {
   }
 
   async isEmptyDirectory(ino: number): Promise<boolean> {
-    if (this.#store.overlay.children(ino).size > 0) return false;
+    if (this.#store.overlay.children(ino).size > 0 || this.#store.hasNewNames(ino)) return false;
     const row = await this.#store.sql.get('SELECT 1 AS one FROM fs_dentry WHERE parent_ino = ? LIMIT 1', ino);
     return row === undefined;
   }
@@ -204,7 +207,7 @@ export class Transaction {
 
   /** Makes it so. A failure leaves the group unusable. */
   async apply(caches: Caches): Promise<void> {
-    for (const step of this.#steps) await this.#take(step, caches.dirty);
+    for (const step of this.#steps) await this.#take(step, caches);
     if (this.#hasSavepoint) await this.#store.sql.run('RELEASE operation');
     for (const [ino, inode] of this.#inodes) {
       if (inode === null) caches.inodes.delete(ino);
@@ -222,12 +225,24 @@ export class Transaction {
     await this.#store.sql.run('RELEASE operation');
   }
 
-  async #take(step: Step, dirty: DirtyInodes): Promise<void> {
+  async #take(step: Step, { dirty, dirtyNames }: Caches): Promise<void> {
     switch (step.kind) {
       case 'row':
-        await this.#store.beginHere(1);
-        await this.#store.sql.run(step.sql, ...step.args);
+        return this.#run(step.sql, ...step.args);
+      case 'name':
+        dirtyNames.insert(nameKey(step.parent, step.name), step);
         return;
+      case 'rename':
+        if (dirtyNames.replace(nameKey(step.parent, step.name), step.ino)) return;
+        return this.#run(
+          'UPDATE fs_dentry SET ino = ? WHERE parent_ino = ? AND name = ?',
+          step.ino,
+          step.parent,
+          step.name,
+        );
+      case 'unname':
+        if (dirtyNames.remove(nameKey(step.parent, step.name))) return;
+        return this.#run('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', step.parent, step.name);
       case 'insert':
         dirty.insert(step.inode);
         return;
@@ -238,17 +253,17 @@ export class Transaction {
         const { ino, mode } = step.inode;
         const isNew = dirty.isNew(ino);
         dirty.delete(ino);
-        if (isSymlink(mode)) await this.#delete('DELETE FROM fs_symlink WHERE ino = ?', ino);
+        if (isSymlink(mode)) await this.#run('DELETE FROM fs_symlink WHERE ino = ?', ino);
         if (isNew) return;
-        if (isRegular(mode)) await this.#delete('DELETE FROM fs_data WHERE ino = ?', ino);
-        await this.#delete('DELETE FROM fs_inode WHERE ino = ?', ino);
+        if (isRegular(mode)) await this.#run('DELETE FROM fs_data WHERE ino = ?', ino);
+        await this.#run('DELETE FROM fs_inode WHERE ino = ?', ino);
       }
     }
   }
 
-  async #delete(sql: string, ino: number): Promise<void> {
+  async #run(sql: string, ...args: SqlValue[]): Promise<void> {
     await this.#store.beginHere(1);
-    await this.#store.sql.run(sql, ino);
+    await this.#store.sql.run(sql, ...args);
   }
 
   /** What only the base has, as long as this transaction has not copied it up. */

@@ -119,7 +119,8 @@ async function fill(name: string, count: number): Promise<void> {
     await local.driver.run(`INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES ${entries.join(',')}`);
   }
   await local.driver.run('COMMIT');
-  await local.driver.forget();
+  // As after a pull: what is in the database by another way than the store's is not in its memory.
+  await local.files.store.exclusive(() => local.files.store.forget());
 }
 
 mountTest(

@@ -28,6 +28,7 @@ import { guardNetwork } from './machine/network-guard.ts';
 import { startMachine } from './machine/start.ts';
 import { selfCommand } from './self.ts';
 import { StopStack } from './stop-stack.ts';
+import { createAmendments } from './transcript/amendments.ts';
 import { createTranscript } from './transcript/sessiondb.ts';
 import { createTurns } from './turns/engine.ts';
 import { programVersion } from './version.ts';
@@ -167,9 +168,18 @@ async function start(
     report: (what, error) => log.part('events').warn(what, { error }),
   });
   stack.add({ name: 'events', limitMs: 1_000, stop: () => bus.close() });
+  const amendments = createAmendments({
+    database: sessiondb,
+    log: governance.amendments,
+    bus,
+    sessionOf: async (id) => (await governance.findConversation(id))?.session ?? null,
+    logger: log.part('transcript'),
+  });
+  await within(stepMs, 'looking after what the last run left of changes to transcripts', amendments.start());
   const turns = createTurns({
     governance,
     transcript,
+    amendments,
     bus,
     hermesRun: { socketPath: machine.socket, token: launch.token, childEnd: machine.childEnd },
     limits: {
@@ -197,6 +207,7 @@ async function start(
     turns,
     transcript,
     environment: createEnvironment({ governance, files, holders: machine.holders }),
+    amendments,
     audit: createAudit({ database: agentfs, settleFiles: machine.settleFiles }),
     bus,
     logger: log.part('http'),

@@ -26,6 +26,7 @@ export const problems = {
   'unprocessable-message': [422, 'The message cannot be sent as it is'],
   'agent-command': [422, 'The message would be taken as an agent command'],
   'idempotency-key-reused': [422, 'The idempotency key belongs to another request'],
+  'precondition-required': [428, 'The request needs a precondition'],
   'too-many-requests': [429, 'Too many requests'],
   internal: [500, 'The gateway failed'],
   'not-ready': [503, 'The gateway is not ready'],

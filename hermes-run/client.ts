@@ -48,6 +48,8 @@ export interface AttachOptions {
   readonly conversation: string;
   /** The conversation's native session, null before it has one. */
   readonly session: string | null;
+  /** A warm child is replaced first. */
+  readonly fresh?: boolean;
   readonly signal: AbortSignal;
   /** What an earlier {@link Attachment.detach} left over; ignored when the child is another one now. */
   readonly carried?: { readonly generation: number; readonly bytes: Uint8Array } | undefined;
@@ -84,8 +86,8 @@ export async function attach(options: AttachOptions): Promise<Attachment> {
   const aborted = () => peer.terminate();
   options.signal.addEventListener('abort', aborted, { once: true });
   try {
-    const { token, conversation, session } = options;
-    await peer.write(encodeFrame({ version: 1, token, conversation, session }));
+    const { token, conversation, session, fresh = false } = options;
+    await peer.write(encodeFrame({ version: 1, token, conversation, session, ...(fresh ? { fresh } : {}) }));
     const answer = await peer.answer.promise;
     if (answer.status === 'refused') throw new AttachRefused(answer.refusal, answer.detail);
     return peer.attachment(answer);

@@ -21,6 +21,8 @@ export const prefaceSchema = v.strictObject({
   conversation: v.pipe(v.string(), v.regex(/^conv_[0-9a-z]{26}$/)),
   /** The native session that the conversation is routed to; null before it has one. A cold child may write to no other. */
   session: v.nullable(v.pipe(v.string(), v.regex(/^[A-Za-z0-9_-]{1,128}$/))),
+  /** A warm child is replaced first: what it remembers is no longer what is stored. */
+  fresh: v.optional(v.boolean(), false),
 });
 export type Preface = v.InferOutput<typeof prefaceSchema>;
 

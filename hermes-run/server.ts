@@ -33,8 +33,11 @@ export type Admission =
 
 /** Who may attach to what: the holders of the machine. */
 export interface Admissions {
-  /** Gives a conversation's child to the caller alone, until {@link release}; waits a while for who still has it. */
-  admit(conversation: string, session: string | null): Promise<Admission>;
+  /**
+   * Gives a conversation's child to the caller alone, until {@link release}; waits a while for who still has it. `fresh`: not
+   * one that is warm now.
+   */
+  admit(conversation: string, session: string | null, fresh: boolean): Promise<Admission>;
   /**
    * Gives the child back. `detached`: it stays warm. `abandoned`: the peer went away without the orderly end, so the
    * child is in the middle of something and has to be replaced.
@@ -181,7 +184,8 @@ class Peer {
   }
 
   async #admit(preface: Preface): Promise<void> {
-    const admission = await this.#options.admissions.admit(preface.conversation, preface.session);
+    const { conversation, session, fresh } = preface;
+    const admission = await this.#options.admissions.admit(conversation, session, fresh);
     if (admission.outcome === 'refused') {
       this.#refuse(admission.refusal, admission.detail);
       return;

@@ -16,10 +16,15 @@ export interface HeldAttachment extends Omit<Attachment, 'detach'> {
 
 export interface Attachments {
   /**
-   * `session` is the conversation's native session, null before it has one. Rejects with hermes-run's AttachRefused or
-   * AttachFailed, or with the signal's reason.
+   * `session` is the conversation's native session, null before it has one. `fresh`: a child that is warm is replaced
+   * first. Rejects with hermes-run's AttachRefused or AttachFailed, or with the signal's reason.
    */
-  attach(conversation: ConversationId, session: string | null, signal: AbortSignal): Promise<HeldAttachment>;
+  attach(
+    conversation: ConversationId,
+    session: string | null,
+    fresh: boolean,
+    signal: AbortSignal,
+  ): Promise<HeldAttachment>;
 }
 
 /** One conversation's bytes that belong in front of its next attachment: rarely any. */
@@ -40,10 +45,10 @@ export function createAttachments(options: {
   const carried = new Map<ConversationId, Carried>();
 
   return {
-    async attach(conversation, session, signal) {
+    async attach(conversation, session, fresh, signal) {
       const { socketPath, token } = options;
       const before = carried.get(conversation);
-      const attachment = await attach({ socketPath, token, conversation, session, signal, carried: before });
+      const attachment = await attach({ socketPath, token, conversation, session, fresh, signal, carried: before });
       carried.delete(conversation);
       return {
         ...attachment,

@@ -21,6 +21,7 @@ import type {
 import type { ConversationId, Locator, MessageId, OperationId, SpecialistId, UserId } from '../ids.ts';
 import type { ProblemDocument } from '../problem.ts';
 import type { Reach } from '../reach.ts';
+import type { AmendmentLog } from './amendments.ts';
 
 export interface Page<T> {
   readonly items: readonly T[];
@@ -128,6 +129,8 @@ export interface Governance {
   ): Promise<{ readonly events: readonly LoggedEvent[]; readonly oldest: number }>;
   /** The newest sequence number. */
   lastSeq(): number;
+  /** Changes that humans made to the transcript. */
+  readonly amendments: AmendmentLog;
 
   close(): Promise<void>;
 }

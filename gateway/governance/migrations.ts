@@ -2,6 +2,7 @@
 import type { TransactionSql } from 'postgres';
 import { DatabaseUnusable, describe, isRefusal, type Sql } from './connection.ts';
 import foundation from './migrations/0001_foundation.sql' with { type: 'text' };
+import amendments from './migrations/0110_amendments.sql' with { type: 'text' };
 import questionCards from './migrations/0130_question_cards.sql' with { type: 'text' };
 import users from './migrations/0140_users.sql' with { type: 'text' };
 import operations from './migrations/0141_operations.sql' with { type: 'text' };
@@ -14,6 +15,7 @@ export interface Migration {
 
 export const migrations: readonly Migration[] = [
   { version: 1, name: 'foundation', sql: foundation },
+  { version: 110, name: 'amendments', sql: amendments },
   { version: 130, name: 'question cards', sql: questionCards },
   { version: 140, name: 'users', sql: users },
   { version: 141, name: 'operations', sql: operations },

@@ -1,6 +1,7 @@
 /** Governance on Postgres, embedded or remote: opens the database, migrates it and joins its subjects. */
 import { newOrganizationId } from '../ids.ts';
 import { Problem } from '../problem.ts';
+import { AmendmentLog } from './amendments.ts';
 import { connect, type DatabaseAddress, type Sql, withDeadline } from './connection.ts';
 import { Conversations } from './conversations.ts';
 import { EventLog } from './event-log.ts';
@@ -99,6 +100,7 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
       log: (conversation, body) => messages.log(conversation, body),
       eventsAfter: (seq, limit) => log.after(seq, limit),
       lastSeq: () => log.last,
+      amendments: new AmendmentLog(sql, log),
       failed: log.failed,
       ping: async () => {
         await withDeadline(sql`select 1`, pingLimitMs);

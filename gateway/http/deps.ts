@@ -7,6 +7,7 @@ import type { SubscriberLimits } from '../events/subscriber.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { ConversationId } from '../ids.ts';
 import type { Log } from '../log.ts';
+import type { Amendments } from '../transcript/amendments.ts';
 import type { Transcript } from '../transcript/transcript.ts';
 import type { Turns } from '../turns/turns.ts';
 import type { HttpLimits } from './limits.ts';
@@ -21,6 +22,7 @@ export interface ServerDeps {
   readonly governance: Governance;
   readonly turns: Turns;
   readonly transcript: Transcript;
+  readonly amendments: Pick<Amendments, 'edit' | 'reply'>;
   readonly audit: Audit;
   readonly environment: Environment;
   readonly bus: EventFeed;

@@ -143,6 +143,9 @@ export class MemoryTranscript implements Transcript {
   async resolve(): Promise<null> {
     return null;
   }
+  async turn(_: unknown, locator: string): Promise<TranscriptTurn | null> {
+    return this.turns.find((turn) => turn.locator === locator) ?? null;
+  }
   async read(_: unknown, view: 'client' | 'canonical', after: string | null, limit: number) {
     const start = after === null ? 0 : Number(after);
     const turns = this.turns
@@ -157,6 +160,10 @@ export class MemoryTranscript implements Transcript {
 const nothingHappened = async () => ({ items: [], next: null, upToDate: true });
 /** Of an organization in which nothing was done. */
 const emptyAudit: Audit = { toolCalls: nothingHappened, timeline: nothingHappened, diff: nothingHappened };
+
+const notHere = async (): Promise<never> => {
+  throw new Problem('not-found', 'There is nothing to amend in a transcript in memory');
+};
 
 /** Of an organization without variables. */
 export const noEnvironment: Environment = {
@@ -173,6 +180,7 @@ export interface TestGateway {
   readonly bus: EventFeed;
   readonly turns: ScriptedTurns;
   readonly transcript: MemoryTranscript;
+  readonly amendments: ServerDeps['amendments'];
   readonly audit: Audit;
   readonly specialist: Specialist;
   /** A secret for each role. */
@@ -207,11 +215,13 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
   const bus = createEventBus(governance.lastSeq(), { report: (what, error) => record(what, { error }) });
   const turns = new ScriptedTurns(governance, bus);
   const transcript = new MemoryTranscript();
+  const amendments = { edit: notHere, reply: notHere };
   const established: ConversationId[] = [];
   const server = createServer({
     governance,
     turns,
     transcript,
+    amendments,
     audit: emptyAudit,
     environment: noEnvironment,
     bus,
@@ -237,6 +247,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     bus,
     turns,
     transcript,
+    amendments,
     audit: options.audit ?? emptyAudit,
     specialist,
     tokens,

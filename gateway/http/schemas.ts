@@ -1,6 +1,6 @@
 /** Checks of what clients send, as valibot schemas that Elysia applies and OpenAPI shows. */
 import * as v from 'valibot';
-import type { TokenId } from '../ids.ts';
+import type { Locator, TokenId } from '../ids.ts';
 import { conversationIdSchema, messageIdSchema, specialistIdSchema, userIdSchema } from '../ids.ts';
 import { Problem } from '../problem.ts';
 
@@ -72,6 +72,16 @@ const tokenIdSchema = v.pipe(
 export const conversationPath = pathIds(v.object({ conversation: conversationIdSchema }));
 export const messagePath = pathIds(v.object({ conversation: conversationIdSchema, message: messageIdSchema }));
 export const cancelQuery = query(v.object({ message: v.optional(messageIdSchema) }));
+export const turnPath = pathIds(
+  v.object({
+    conversation: conversationIdSchema,
+    locator: v.pipe(
+      v.string(),
+      v.regex(/^[\w-]{20,400}$/),
+      v.transform((text) => text as Locator),
+    ),
+  }),
+);
 export const specialistPath = pathIds(v.object({ specialist: specialistIdSchema }));
 export const userPath = pathIds(v.object({ user: userIdSchema }));
 export const tokenPath = pathIds(v.object({ token: tokenIdSchema }));
@@ -104,6 +114,8 @@ export const transcriptPage = query(
     view: v.optional(v.picklist(['client', 'canonical']), 'client'),
   }),
 );
+
+export const transcriptView = query(v.object({ view: v.optional(v.picklist(['client', 'canonical']), 'client') }));
 
 /** Rows of the ledger may have 24 KiB each. */
 export const toolCallsPage = query(

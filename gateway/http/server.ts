@@ -18,6 +18,7 @@ import { createMetrics } from './metrics.ts';
 import { addOperation } from './operation.ts';
 import { addOrganization } from './organization.ts';
 import { internalProblem, problemOf, problemResponse } from './problems.ts';
+import { addReplies } from './replies.ts';
 import { addSpecialists } from './specialists.ts';
 import { createTickets } from './tickets.ts';
 import { addTokens } from './tokens.ts';
@@ -131,6 +132,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   addConversations(app, context);
   addMessages(app, context);
   addTranscript(app, context);
+  addReplies(app, context);
   addAudit(app, context);
   addEventStream(app, context);
   addEventSocket(app, context);

@@ -1,17 +1,17 @@
-/** The canonical transcript, read from SessionDB for each request (ADR-046 §6, §9: no copy is kept). */
+/** The canonical transcript, read from SessionDB for each request and changed there (ADR-046 §6, §9: no copy is kept). */
 import * as v from 'valibot';
 import { cardShown } from '../cards/card.ts';
 import { showReply } from '../cards/reply-view.ts';
 import { Problem } from '../problem.ts';
 import type { TranscriptTurn } from '../transcript/transcript.ts';
 import { may } from './access.ts';
-import { type App, callerOf, type HttpContext } from './app.ts';
+import { type App, type Call, callerOf, type HttpContext } from './app.ts';
 import { findConversation } from './conversations.ts';
 import { operation } from './openapi.ts';
 import { jsonResponse } from './responses.ts';
-import { conversationPath, transcriptPage } from './schemas.ts';
+import { conversationPath, exactBody, notFound, transcriptPage, transcriptView, turnPath } from './schemas.ts';
 
-const turnShown = v.object({
+export const turnShown = v.object({
   locator: v.string(),
   role: v.picklist(['user', 'assistant']),
   text: v.string(),
@@ -21,7 +21,7 @@ const turnShown = v.object({
   toolCalls: v.optional(v.array(v.unknown())),
 });
 
-const show = (turn: TranscriptTurn, view: 'client' | 'canonical') => ({
+export const showTurn = (turn: TranscriptTurn, view: 'client' | 'canonical') => ({
   locator: turn.locator,
   role: turn.role,
   // The model's cards alone: a client's own words stay as they are.
@@ -33,17 +33,24 @@ const show = (turn: TranscriptTurn, view: 'client' | 'canonical') => ({
   ...(turn.toolCalls === undefined ? {} : { toolCalls: turn.toolCalls }),
 });
 
-export function addTranscript(app: App, { governance, transcript }: HttpContext): void {
+/** The new words of a row, or of a reply; kept exactly as they are. */
+export const wordsBody = v.strictObject({ text: v.string() });
+
+export function addTranscript(app: App, { governance, transcript, amendments }: HttpContext): void {
+  const checkView = (view: 'client' | 'canonical', call: Call): void => {
+    if (view === 'canonical' && !may(callerOf(call).role, 'transcript.canonical')) {
+      throw new Problem('forbidden', 'The canonical view is for experts and above');
+    }
+  };
+
   app.get(
     '/v1/conversations/:conversation/transcript',
     async ({ params, query, call }) => {
-      if (query.view === 'canonical' && !may(callerOf(call).role, 'transcript.canonical')) {
-        throw new Problem('forbidden', 'The canonical view is for experts and above');
-      }
+      checkView(query.view, call);
       const conversation = await findConversation(governance, params.conversation);
       const { turns, next } = await transcript.read(conversation, query.view, query.cursor ?? null, query.limit);
       return jsonResponse(200, {
-        turns: turns.map((turn) => show(turn, query.view)),
+        turns: turns.map((turn) => showTurn(turn, query.view)),
         ...(next === null ? {} : { next }),
       });
     },
@@ -58,4 +65,60 @@ export function addTranscript(app: App, { governance, transcript }: HttpContext)
       }),
     },
   );
+
+  app.get(
+    '/v1/conversations/:conversation/transcript/:locator',
+    async ({ params, query, call }) => {
+      checkView(query.view, call);
+      const conversation = await findConversation(governance, params.conversation);
+      const turn = await transcript.turn(conversation, params.locator, query.view);
+      if (turn === null) throw notFound('turn');
+      return jsonResponse(200, showTurn(turn, query.view), { etag: turn.etag });
+    },
+    {
+      params: turnPath,
+      query: transcriptView,
+      detail: operation('Transcript', 'Read one turn by its locator', {
+        200: { description: 'The turn as it stands; its entity tag is in `ETag` too.', schema: turnShown },
+      }),
+    },
+  );
+
+  app.patch(
+    '/v1/conversations/:conversation/transcript/:locator',
+    async ({ params, body, request, call }) => {
+      const basis = basisOf(request.headers.get('if-match'));
+      const conversation = await findConversation(governance, params.conversation);
+      const { locator } = params;
+      const turn = await amendments.edit({ conversation, locator, basis, text: body.text, caller: callerOf(call) });
+      return jsonResponse(200, showTurn(turn, 'canonical'), { etag: turn.etag });
+    },
+    {
+      parse: 'message',
+      params: turnPath,
+      body: exactBody(wordsBody),
+      detail: operation(
+        'Transcript',
+        'Edit the words of a reply',
+        { 200: { description: 'The row has the new words, and this is its entity tag now.', schema: turnShown } },
+        {
+          description:
+            'One conditional change of one canonical row. When the row is not what `If-Match` says any more the answer is ' +
+            '412, with what it is in `current` and what was sent in `yours`. The agent reads the new words in its next turn.',
+          parameters: [{ name: 'If-Match', in: 'header', description: 'The entity tag that the edit is based on.' }],
+        },
+      ),
+    },
+  );
+}
+
+/** The one strong entity tag of an If-Match header. */
+function basisOf(header: string | null): string {
+  if (header === null) {
+    throw new Problem('precondition-required', 'Send in If-Match the etag of the turn that the edit is based on');
+  }
+  if (!/^"[\x21\x23-\x7e]{1,100}"$/.test(header)) {
+    throw new Problem('invalid-request', 'If-Match must be one entity tag, in quotes, as the transcript gives it');
+  }
+  return header;
 }

@@ -4,6 +4,7 @@ import { HranaError } from '../../machine/agentfs/hrana.ts';
 import type { Conversation } from '../domain.ts';
 import type { Locator } from '../ids.ts';
 import { Problem } from '../problem.ts';
+import { humanMark } from './human-mark.ts';
 import { FixtureSessionDb, readerOf } from './local-sessiondb.fixture.ts';
 import { decodeLocator, encodeLocator } from './locator.ts';
 import { createTranscript, etagOf } from './sessiondb.ts';
@@ -51,7 +52,7 @@ describe('replyAfter', () => {
     db.append({ role: 'user', content: 'q' });
     db.append({ role: 'assistant', content: 'not mine', session: 'other' });
     const human = db.append({ role: 'assistant', content: 'from a human' });
-    db.database.run("UPDATE messages SET platform_message_id = 'edge:1' WHERE id = ?", [human]);
+    db.database.run('UPDATE messages SET finish_reason = ? WHERE id = ?', [humanMark('key', 'words').whole, human]);
     expect(await transcript.replyAfter('s', 0)).toBeNull();
   });
 

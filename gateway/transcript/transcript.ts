@@ -39,6 +39,8 @@ export interface Transcript {
    * meant.
    */
   resolve(locator: Locator): Promise<TranscriptRow | null>;
+  /** One turn by its locator; null when the view shows no such turn of this conversation. Throws as {@link resolve} does. */
+  turn(conversation: Conversation, locator: string, view: 'client' | 'canonical'): Promise<TranscriptTurn | null>;
   /** Turns in order, the whole lineage; `after` is a cursor from an earlier page. */
   read(
     conversation: Conversation,

@@ -80,7 +80,9 @@ export async function dispatch(
 ): Promise<TurnReport> {
   const { conversation } = order;
   const known = parts.sessions.session(conversation) ?? order.session ?? (await sessionOf(parts, conversation));
-  const attachment = await attach(parts, conversation, known, control, steps);
+  // What a warm child remembers is not what it would read now.
+  const unread = parts.amendments.unread(conversation);
+  const attachment = await attach(parts, conversation, known, unread.length > 0, control, steps);
   const message = await order.stored;
   if (message === null) {
     if (!(attachment instanceof Problem)) steps.released(attachment.detach());
@@ -119,6 +121,7 @@ export async function dispatch(
     const session = await readySession(parts, known, { conversation, attachment, client, control, marks });
     if (session instanceof Problem) return { kind: 'not-prompted', problem: session };
     keepChild = true;
+    if (unread.length > 0) await parts.amendments.mend(session, unread);
     const ready = { session, watermark: await asked };
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
     parts.bus.publish(await parts.governance.dispatch(order.message, ready.watermark, attachment.admission));
@@ -128,6 +131,7 @@ export async function dispatch(
     const { end, cancelSent } = await prompt(parts, order, session, attachment, client, control, marks);
     if (end.kind === 'stopped' && end.stopReason === 'end_turn') stream.end();
     keepChild = childStaysWarm(end, cancelSent);
+    parts.amendments.read(conversation, unread);
     return { kind: 'prompted', ...ready, generation: attachment.generation, end, streamed, childKept: keepChild };
   } catch (error) {
     // The transcript authority does not answer: said before anything was sent.
@@ -144,12 +148,13 @@ async function attach(
   parts: TurnParts,
   conversation: ConversationId,
   session: string | null,
+  fresh: boolean,
   control: TurnControl,
   steps: TurnSteps,
 ): Promise<HeldAttachment | Problem> {
   const { limits, attachments, log } = parts;
   const abort = new AbortController();
-  const attaching = attachments.attach(conversation, session, abort.signal);
+  const attaching = attachments.attach(conversation, session, fresh, abort.signal);
   const bounded = within(limits.attachMs, 'the attach', attaching).catch((error: unknown) => {
     abort.abort(error);
     // An answer that crossed the limit: nobody will use that child.

@@ -7,6 +7,7 @@ import type { EventBus } from '../events/events.ts';
 import type { Governance } from '../governance/governance.ts';
 import { type ConversationId, type MessageId, newMessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
+import type { UnreadAmendments } from '../transcript/amendments.ts';
 import type { Transcript } from '../transcript/transcript.ts';
 import { within } from '../waits.ts';
 import { conclude, concluded } from './conclude.ts';
@@ -26,9 +27,13 @@ export interface TurnsOptions {
   readonly bus: EventBus;
   /** The machine's hermes-run socket and its token; or attachments made otherwise, as tests do. */
   readonly hermesRun: HermesRun | Attachments;
+  /** Without them, no human changes the transcript. */
+  readonly amendments?: UnreadAmendments;
   readonly limits?: Partial<TurnLimits>;
   readonly logger: TurnLog;
 }
+
+const noAmendments: UnreadAmendments = { unread: () => [], mend: async () => undefined, read: () => undefined };
 
 export interface HermesRun {
   readonly socketPath: string;
@@ -50,7 +55,9 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   const { governance, transcript, bus, logger: log, hermesRun } = options;
   const attachments =
     'attach' in hermesRun ? hermesRun : createAttachments({ ...hermesRun, detachMs: limits.detachMs });
-  const parts: TurnParts = { governance, transcript, bus, attachments, sessions: new SessionMemory(), limits, log };
+  const { amendments = noAmendments } = options;
+  const sessions = new SessionMemory();
+  const parts: TurnParts = { governance, transcript, bus, attachments, sessions, amendments, limits, log };
   const queue = new TurnQueue({
     perConversation: limits.queuePerConversation,
     total: limits.queueTotal,

@@ -80,16 +80,17 @@ export function startMachine(command: readonly string[], env?: Record<string, st
     }
   };
   const admissions: Admissions = {
-    async admit(conversation, session): Promise<Admission> {
+    async admit(conversation, session, fresh): Promise<Admission> {
       try {
         await machine.gate();
       } catch (error) {
         return { outcome: 'refused', refusal: 'full', detail: (error as Error).message };
       }
       const known = await free(conversation);
+      if (fresh) known?.process.kill('SIGKILL');
       const ended =
         known !== undefined &&
-        (known.condemned || known.process.exitCode !== null || known.process.signalCode !== null);
+        (fresh || known.condemned || known.process.exitCode !== null || known.process.signalCode !== null);
       if (ended) await known.process.exited;
       const admission = known === undefined || ended ? 'cold' : 'warm';
       machine.admissions.push({ conversation, session, admission });

@@ -3,6 +3,7 @@ import type { Attachments } from '../acp/attachments.ts';
 import type { EventBus } from '../events/events.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { Log } from '../log.ts';
+import type { UnreadAmendments } from '../transcript/amendments.ts';
 import type { Transcript } from '../transcript/transcript.ts';
 import type { SessionMemory } from './session-memory.ts';
 
@@ -52,6 +53,7 @@ export interface TurnParts {
   readonly bus: EventBus;
   readonly attachments: Attachments;
   readonly sessions: SessionMemory;
+  readonly amendments: UnreadAmendments;
   readonly limits: TurnLimits;
   readonly log: TurnLog;
 }

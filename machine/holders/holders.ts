@@ -58,11 +58,11 @@ export class Holders implements Admissions {
     this.#attachedMs = attachedLimitMs;
   }
 
-  async admit(conversation: string, session: string | null): Promise<Admission> {
+  async admit(conversation: string, session: string | null, fresh = false): Promise<Admission> {
     const limit = Promise.withResolvers<'late'>();
     let timer: ReturnType<typeof setTimeout> | undefined;
     try {
-      return await this.#admit(conversation, session, () => {
+      return await this.#admit(conversation, session, fresh, () => {
         timer ??= setTimeout(() => limit.resolve('late'), this.#attachedMs);
         return limit.promise;
       });
@@ -72,7 +72,12 @@ export class Holders implements Admissions {
   }
 
   /** `late` starts the limit of the waits for an earlier attachment, which is one for all of them. */
-  async #admit(conversation: string, session: string | null, late: () => Promise<'late'>): Promise<Admission> {
+  async #admit(
+    conversation: string,
+    session: string | null,
+    fresh: boolean,
+    late: () => Promise<'late'>,
+  ): Promise<Admission> {
     for (;;) {
       if (this.#closing) return { outcome: 'refused', refusal: 'closing', detail: 'the machine is closing' };
       const entry = this.#entries.get(conversation);
@@ -87,6 +92,11 @@ export class Holders implements Admissions {
       }
       if (entry?.state === 'ending') {
         await entry.ended;
+        continue;
+      }
+      if (entry && fresh) {
+        entry.holder.retire();
+        this.#entries.set(conversation, { state: 'ending', ended: entry.holder.ended, promised: false });
         continue;
       }
       if (entry) return this.#attachWarm(conversation, entry.holder);

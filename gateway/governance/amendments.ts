@@ -1,0 +1,100 @@
+/** Changes that humans made to the transcript: intended before SessionDB is written, recorded with their event after it. */
+import type { Caller, LoggedEvent } from '../domain.ts';
+import type { ConversationId, Locator } from '../ids.ts';
+import { type Sql, withDeadline } from './connection.ts';
+import type { EventLog } from './event-log.ts';
+
+/** What is going to be done. */
+export type AmendmentIntent = { readonly conversation: ConversationId; readonly by: Pick<Caller, 'token' | 'user'> } & (
+  | { readonly kind: 'edit'; readonly locator: Locator; readonly was: string; readonly becomes: string }
+  | { readonly kind: 'reply'; readonly mark: string }
+  | { readonly kind: 'removal'; readonly locator: Locator }
+);
+
+/** One that no child has read yet, or of which it is not known whether it was done. */
+export interface OpenAmendment {
+  readonly id: string;
+  readonly conversation: ConversationId;
+  readonly kind: AmendmentIntent['kind'];
+  readonly locator: Locator | null;
+  readonly was: string | null;
+  readonly becomes: string | null;
+  readonly mark: string | null;
+  readonly isRecorded: boolean;
+}
+
+/** Open ones that are read at a start; older ones concern conversations that nobody has gone on with. */
+const maxOpen = 10_000;
+
+export class AmendmentLog {
+  readonly #sql: Sql;
+  readonly #log: EventLog;
+
+  constructor(sql: Sql, log: EventLog) {
+    this.#sql = sql;
+    this.#log = log;
+  }
+
+  /** Gives the id. A reply with the same mark is one amendment, whoever intends it. */
+  async intend(intent: AmendmentIntent): Promise<string> {
+    const { conversation, kind, by } = intent;
+    const locator = intent.kind === 'reply' ? null : intent.locator;
+    const [was, becomes] = intent.kind === 'edit' ? [intent.was, intent.becomes] : [null, null];
+    const mark = intent.kind === 'reply' ? intent.mark : null;
+    const rows = await withDeadline(
+      this.#sql<{ id: string }[]>`
+        insert into amendments (conversation, kind, token, by_user, locator, was, becomes, mark, intended_at)
+        values (${conversation}, ${kind}, ${by.token}, ${by.user}, ${locator}, ${was}, ${becomes}, ${mark}, ${new Date()})
+        on conflict (conversation, mark) do update set mark = excluded.mark
+        returning id`,
+    );
+    if (rows[0] === undefined) throw new Error('an amendment was not stored');
+    return rows[0].id;
+  }
+
+  /** Records it with its event; null when that was done before. */
+  record(id: string, conversation: ConversationId, kind: AmendmentIntent['kind'], locator: Locator) {
+    const type = kind === 'reply' ? 'transcript.appended' : 'transcript.edited';
+    const event = (seq: number, at: Date): LoggedEvent => ({ seq, conversation, at, type, locator });
+    return this.#log.append<LoggedEvent | null>({
+      events: 1,
+      refusable: false,
+      statement: async (seq, at) => {
+        const rows = await this.#sql`
+          with recorded as (
+            update amendments set recorded_at = ${at}, locator = ${locator} where id = ${id} and recorded_at is null
+            returning conversation
+          )
+          insert into events (seq, conversation, at, type, locator)
+          select ${seq}::bigint, conversation, ${at}::timestamptz, ${type}::text, ${locator}::text from recorded
+          returning seq`;
+        return rows.length === 0 ? { result: null, logged: false } : { result: event(seq, at), logged: true };
+      },
+      committed: async (seq, at) => event(seq, at),
+    });
+  }
+
+  /** It was not done. One that is recorded stays. */
+  async drop(id: string): Promise<void> {
+    await withDeadline(this.#sql`delete from amendments where id = ${id} and recorded_at is null`);
+  }
+
+  /** A child has begun a turn that read them. */
+  async take(ids: readonly string[]): Promise<void> {
+    await withDeadline(
+      this.#sql`
+        update amendments set taken_at = ${new Date()}
+        where taken_at is null and recorded_at is not null
+          and id in (select value::bigint from json_array_elements_text(${JSON.stringify(ids)}::text::json))`,
+    );
+  }
+
+  async open(): Promise<readonly OpenAmendment[]> {
+    const rows = await withDeadline(
+      this.#sql<(Omit<OpenAmendment, 'isRecorded'> & { readonly is_recorded: boolean })[]>`
+        select id, conversation, kind, locator, was, becomes, mark, recorded_at is not null as is_recorded
+        from amendments where taken_at is null order by id desc limit ${maxOpen}`,
+    );
+    return rows.map(({ is_recorded: isRecorded, ...row }) => ({ ...row, isRecorded })).toReversed();
+  }
+}

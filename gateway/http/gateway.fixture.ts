@@ -161,9 +161,17 @@ const nothingHappened = async () => ({ items: [], next: null, upToDate: true });
 /** Of an organization in which nothing was done. */
 const emptyAudit: Audit = { toolCalls: nothingHappened, timeline: nothingHappened, diff: nothingHappened };
 
-const notHere = async (): Promise<never> => {
-  throw new Problem('not-found', 'There is nothing to amend in a transcript in memory');
-};
+/** Changes the transcript in memory, whatever the change is based on. */
+function memoryAmendments(transcript: MemoryTranscript): ServerDeps['amendments'] {
+  return {
+    async edit({ locator, text }) {
+      const turn = transcript.turns.find((one) => one.locator === locator);
+      if (turn === undefined) throw new Problem('not-found', 'There is no such row');
+      return { ...turn, text };
+    },
+    reply: async ({ text }) => ({ locator: 'l' as Locator, role: 'assistant', text, at: new Date(0), etag: '"e"' }),
+  };
+}
 
 /** Of an organization without variables. */
 export const noEnvironment: Environment = {
@@ -215,7 +223,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
   const bus = createEventBus(governance.lastSeq(), { report: (what, error) => record(what, { error }) });
   const turns = new ScriptedTurns(governance, bus);
   const transcript = new MemoryTranscript();
-  const amendments = { edit: notHere, reply: notHere };
+  const amendments = memoryAmendments(transcript);
   const established: ConversationId[] = [];
   const server = createServer({
     governance,

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import { type Role, roles, type Specialist, type User } from '../domain.ts';
-import { type ConversationId, type MessageId, newConversationId, newMessageId } from '../ids.ts';
+import { type ConversationId, type Locator, type MessageId, newConversationId, newMessageId } from '../ids.ts';
 import { startGateway, type TestGateway } from './gateway.fixture.ts';
 import type { OpenApiDocument } from './openapi.ts';
 
@@ -18,6 +18,7 @@ type Kind = (typeof kinds)[number];
 
 const everyone: readonly Role[] = ['client', 'client_admin', 'expert', 'account_manager', 'superadmin'];
 const auditors: readonly Role[] = ['client_admin', 'expert', 'account_manager', 'superadmin'];
+const experts: readonly Role[] = ['expert', 'account_manager', 'superadmin'];
 const managers: readonly Role[] = ['account_manager', 'superadmin'];
 const owners: readonly Role[] = ['superadmin'];
 
@@ -29,6 +30,9 @@ function reaches(role: Role, kind: Kind, relation: Relation): boolean {
   return true;
 }
 
+/** Of the one turn of the transcript in memory. */
+const locator = 'a-locator-of-the-transcript' as Locator;
+
 interface Talk {
   readonly id: ConversationId;
   readonly message: MessageId;
@@ -39,6 +43,7 @@ interface Sent {
   readonly names?: Readonly<Record<string, string>>;
   readonly query?: string;
   readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 interface Line {
@@ -72,6 +77,21 @@ const table: Readonly<Record<string, Line>> = {
   'GET /v1/conversations/{conversation}/messages/{message}': { who: everyone, status: 200 },
   'POST /v1/conversations/{conversation}/cancel': { who: everyone, status: 200 },
   'GET /v1/conversations/{conversation}/transcript': { who: everyone, status: 200 },
+  'GET /v1/conversations/{conversation}/transcript/{locator}': {
+    who: everyone,
+    status: 200,
+    sent: () => ({ names: { locator } }),
+  },
+  'PATCH /v1/conversations/{conversation}/transcript/{locator}': {
+    who: experts,
+    status: 200,
+    sent: () => ({ names: { locator }, body: { text: 'Better' }, headers: { 'if-match': '"e"' } }),
+  },
+  'POST /v1/conversations/{conversation}/replies': {
+    who: experts,
+    status: 201,
+    sent: () => ({ body: { text: 'I am David' }, headers: { 'idempotency-key': fresh('key').replace(' ', '-') } }),
+  },
   'GET /v1/conversations/{conversation}/events': { who: everyone, status: 200 },
   'GET /v1/conversations/{conversation}/audit/tool-calls': { who: auditors, status: 200 },
   'GET /v1/conversations/{conversation}/audit/timeline': { who: auditors, status: 200 },
@@ -138,6 +158,7 @@ const secretOf = (role: Role, kind: Kind): string => (kind === 'person' ? people
 
 beforeAll(async () => {
   gateway = await startGateway();
+  gateway.transcript.turns = [{ locator, role: 'assistant', text: 'Good', at: new Date(0), etag: '"e"' }];
   const { governance, specialist } = gateway;
   other = await governance.createSpecialist('Percy', '');
   for (const role of roles) {
@@ -162,6 +183,7 @@ async function statusOf(route: string, sent: Sent, place: Talk, secret: string |
     headers: {
       ...(secret === null ? {} : { authorization: `Bearer ${secret}` }),
       ...(sent.body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...sent.headers,
     },
     ...(sent.body === undefined ? {} : { body: JSON.stringify(sent.body) }),
   });

@@ -63,6 +63,17 @@ describe('holders', () => {
     expect(started[0]?.log).toEqual(['end', 'begin']);
   });
 
+  test('who asks for a fresh child gets no warm one: that is retired in order, and its end awaited', async () => {
+    const { holders, started } = registry(2, 20);
+    const first = await admitted(holders, 'a');
+    expect(await holders.admit('a', null, true)).toMatchObject({ refusal: 'busy' });
+    holders.release(first.child, 'detached');
+    const both = await Promise.all([holders.admit('a', null, true), holders.admit('a', null, true)]);
+    expect(both.map(({ outcome }) => outcome).toSorted()).toEqual(['admitted', 'refused']);
+    expect(started.map(({ log }) => log.join())).toEqual(['end,retire', '']);
+    expect(both).toContainEqual(expect.objectContaining({ admission: 'cold', child: started[1]?.child as never }));
+  });
+
   test('two attachments at once: one is busy when the other stays, whatever the interleaving', async () => {
     const { holders, started } = registry(2, 20);
     const both = await Promise.all([holders.admit('a', null), holders.admit('a', null)]);

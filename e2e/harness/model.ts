@@ -75,6 +75,8 @@ function round(body: ChatBody): number {
 
 export class ScriptedModel {
   readonly requests = new Arrivals<ModelRequest>();
+  /** Each request waits for this before it is answered. */
+  beforeAnswer: (request: ModelRequest) => Promise<void> = async () => undefined;
   readonly #server: Bun.Server<undefined>;
   readonly #scripts: { readonly match: Match; readonly steps: readonly Step[] }[] = [];
   #calls = 0;
@@ -146,7 +148,9 @@ export class ScriptedModel {
     const raw = await request.text();
     const body = v.parse(bodySchema, JSON.parse(raw));
     const kind = (body.tools?.length ?? 0) > 0 ? 'turn' : 'auxiliary';
-    this.requests.add({ kind, atMs, body, raw, authorization: request.headers.get('authorization') });
+    const arrived = { kind, atMs, body, raw, authorization: request.headers.get('authorization') } as const;
+    this.requests.add(arrived);
+    await this.beforeAnswer(arrived);
     const step = kind === 'turn' ? this.#stepFor(body) : say('A scripted title');
     if (step.do === 'fail') return Response.json({ error: { message: step.message } }, { status: step.status });
     if (step.do === 'hang') return new Promise(() => {}); // the client goes away first

@@ -23,6 +23,8 @@ export type Zone =
   | 'private'
   /** Of these, the files that hold credentials or the persona. */
   | 'secret'
+  /** Where Hermes would write its conversation down once more: nothing can be made there (ADR-046 §6). */
+  | 'sessions'
   /** The organization's memory: for Hermes processes alone. */
   | 'memories'
   /** The organization's skills: any tool may read them. */
@@ -55,6 +57,7 @@ export const zoneRules: Readonly<Record<Zone, ZoneRules>> = {
   home: closed,
   private: closed,
   secret: closed,
+  sessions: { ...closed, readOnly: true },
   memories: { ...closed, shared: true },
   skills: { ...closed, onlyHermes: false, shared: true },
   tree: { ...open, shared: false },
@@ -118,8 +121,14 @@ export interface ViewRoots {
 
 /** Files of the home that lie in the conversation's directory itself. */
 const ofConversation = new Set(['.env', 'SOUL.md', 'config.yaml']);
-/** Files of `state/` that hold credentials. */
-const secretsOfState = new Set(['auth.json']);
+/**
+ * Parts of `state/` with rules of their own: what holds credentials, and where the pinned Hermes puts the whole request, with
+ * all that was said so far, each time a model fails (`sessions/request_dump_*.json`, no setting). It goes on without that.
+ */
+const zonesOfState: ReadonlyMap<string, Zone> = new Map([
+  ['auth.json', 'secret'],
+  ['sessions', 'sessions'],
+]);
 
 export class HolderView implements FileView {
   readonly files: OrganizationFiles;
@@ -175,7 +184,7 @@ export class HolderView implements FileView {
       const node = this.#home.get(name);
       if (node) return { kind: 'fixed', node };
       if (ofConversation.has(name)) return place(this.#roots.conversation, name, 'secret');
-      return place(this.#roots.state, name, secretsOfState.has(name) ? 'secret' : 'private');
+      return place(this.#roots.state, name, zonesOfState.get(name) ?? 'private');
     }
     if (zone === 'artifacts' && ino === this.#roots.artifacts && name === 'inbound') {
       return { kind: 'place', place: { parent: ino, name }, zone: 'inbound', pinned: true };

@@ -112,6 +112,17 @@ print([attempt(f) for f in (lambda: os.rename(H + '/auth.json', W + '/stolen'), 
   expect(await found('/skills/two/SKILL.md')).toBe('a skill');
 });
 
+mountTest(
+  'the conversation is not written down a second time: nothing can be made where Hermes dumps requests',
+  async () => {
+    const output = await hermes(`
+S = H + '/sessions'; os.makedirs(S, exist_ok=True); os.makedirs(S, exist_ok=True); put(H + '/dump', 'all that was said')
+print([attempt(f) for f in (lambda: put(S + '/request_dump_1.json', 'x'), lambda: os.mkdir(S + '/d'), lambda: os.replace(H + '/dump', S + '/x'), lambda: os.link(H + '/dump', S + '/x'), lambda: os.symlink('x', S + '/x'))])
+print(os.listdir(S), [attempt(f) for f in (lambda: os.rename(S, H + '/other'), lambda: os.rmdir(S))]); os.makedirs(S, exist_ok=True)`);
+    expect(output).toBe(`['EROFS', 'EROFS', 'EROFS', 'EROFS', 'EROFS']\n[] ['EXDEV', None]\n`);
+  },
+);
+
 mountTest('descendants of Hermes cannot read, list, change, inherit or map what is private', async () => {
   const output = await hermes(`
 put(H + '/secret', 'S' * 5000)

@@ -18,6 +18,7 @@ const zones: readonly Zone[] = [
   'home',
   'private',
   'secret',
+  'sessions',
   'memories',
   'skills',
   'tree',

@@ -9,6 +9,7 @@ import { Gate } from '../fuse/gate.ts';
 import { FuseSession } from '../fuse/session.ts';
 import type { AuthorityAddress, ChildEnd, Launch } from '../launch.ts';
 import { channelOf } from '../sessiondb/channel.ts';
+import { MessageIds } from '../sessiondb/message-ids.ts';
 import { SessionRelay } from '../sessiondb/relay.ts';
 import { serveHolderGit } from '../shell/holder-git.ts';
 import type { GitService } from '../shell/service.ts';
@@ -41,8 +42,12 @@ const startTimeoutMs = 30_000;
 /** How long an idle Hermes may take to end once its input has ended. */
 const retireTimeoutMs = 5_000;
 
-export function createStartHolder(dependencies: StartDependencies): StartHolder {
+/** What the machine's holders share besides. */
+type Shared = StartDependencies & { readonly messageIds: MessageIds };
+
+export function createStartHolder(given: StartDependencies): StartHolder {
   const leftCgroups = new LeftCgroups();
+  const dependencies: Shared = { ...given, messageIds: new MessageIds() };
   return async (conversation, session, generation): Promise<Start> => {
     const startedAt = performance.now();
     dependencies.boundary.begin(conversation);
@@ -71,7 +76,7 @@ async function openView({ files, boundary }: StartDependencies, conversation: st
 }
 
 class StartingHolder {
-  readonly #dependencies: StartDependencies;
+  readonly #dependencies: Shared;
   readonly #leftCgroups: LeftCgroups;
   readonly #view: HolderView;
   readonly #conversation: string;
@@ -84,7 +89,7 @@ class StartingHolder {
   #control: HolderStream | null = null;
 
   constructor(
-    dependencies: StartDependencies,
+    dependencies: Shared,
     leftCgroups: LeftCgroups,
     view: HolderView,
     conversation: string,
@@ -165,7 +170,7 @@ class StartingHolder {
   }
 
   #spawn(own: Omit<HolderOwn, 'fuseSocket'>): SpawnedHolder {
-    const { inputs, socket, sessiondb, log } = this.#dependencies;
+    const { inputs, socket, sessiondb, messageIds, log } = this.#dependencies;
     const manifest = inputs.manifest({ ...own, fuseSocket: socket.path });
     try {
       const process = Bun.spawn([inputs.confinedExec, 'holder'], {
@@ -177,6 +182,7 @@ class StartingHolder {
       const relay = new SessionRelay(sessiondb, {
         sessions: this.#session === null ? [] : [this.#session],
         onRefusal: (reason) => log(`holder ${this.#conversation}: SessionDB refused: ${reason}`),
+        messageIds,
         onExecutions: (events) => this.#executions.heard(events),
       });
       const relayed = channelOf(process.stdio[3] as number).then((channel) => relay.serve(channel));

@@ -1,22 +1,27 @@
 /** One Python connection of a holder: its statements, judged, on one Hrana stream of the SessionDB authority. */
-import { type HranaDatabase, HranaError, type HranaStream } from '../agentfs/hrana.ts';
-import type { WireRequest, WireResult, WireStatement, WireStatementResult } from '../agentfs/hrana-wire.ts';
+import { type HranaDatabase, HranaError, type HranaErrorKind, type HranaStream } from '../agentfs/hrana.ts';
+import type {
+  WireBatchResult,
+  WireRequest,
+  WireResult,
+  WireStatement,
+  WireStatementResult,
+} from '../agentfs/hrana-wire.ts';
+import { valueAt } from './arguments.ts';
+import { type Batch, batchOf, type Outcome, outcomeOf } from './batch.ts';
 import { scopeDelegations } from './delegations.ts';
 import { relayError, sqliteError, unanswered } from './errors.ts';
-import {
-  type FrameAnswer,
-  type FrameError,
-  type FrameResult,
-  type FrameStatement,
-  fromWire,
-  wireArguments,
-} from './frames.ts';
+import { ForeseenTransaction } from './foreseen.ts';
+import { type FrameAnswer, type FrameError, type FrameResult, type FrameStatement, wireArguments } from './frames.ts';
 import type { Lineage } from './lineage.ts';
+import type { MessageIds } from './message-ids.ts';
 import { pinnedSchemaText } from './pinned-schema.ts';
+import type { SessionRows } from './session-rows.ts';
+import { shapeOf } from './shapes.ts';
 import { type Plan, planOf, severalStatements } from './statements.ts';
-import type { Argument } from './writes.ts';
+import { frameResult, type Step } from './step.ts';
+import { WrittenRows } from './written-rows.ts';
 
-type Step = { readonly stmt: WireStatement; readonly changes: boolean; readonly inserts: boolean };
 /** Ends a request; the statements before it keep their results. */
 class Refusal extends Error {
   readonly error: FrameError;
@@ -26,23 +31,46 @@ class Refusal extends Error {
   }
 }
 
+/** What the connections of one child share. */
+export type ChildState = {
+  readonly lineage: Lineage;
+  readonly rows: SessionRows;
+  readonly ids: MessageIds;
+};
+
 const parentQuery = 'SELECT parent_session_id FROM sessions WHERE id = ?';
+const nothing: FrameResult = { n: 0, w: 0 };
+/** After so many wrong guesses without a right one this connection makes no more. */
+const maxWrongGuesses = 3;
 
 export class RelayConnection {
   readonly #database: HranaDatabase;
-  readonly #lineage: Lineage;
+  readonly #child: ChildState;
+  readonly #written: WrittenRows;
   #stream: HranaStream | null = null;
   #foreignKeys: boolean | null = null;
   #autocommit = true;
+  /** A transaction of which the authority knows nothing yet. */
+  #foreseen: ForeseenTransaction | null = null;
+  #wrongGuesses = 0;
+  /** The transaction that failed for a wrong guess runs again without one. */
+  #guessing = true;
+  /** SQLite's last_insert_rowid() of a new connection is 0. */
+  #lastRowId = '0';
+  /** Newest row of `messages` that the open transaction has added. */
+  #messageId: bigint | null = null;
+  /** The last request had a COMMIT in it. */
+  #committing = false;
 
-  constructor(database: HranaDatabase, lineage: Lineage) {
+  constructor(database: HranaDatabase, child: ChildState) {
     this.#database = database;
-    this.#lineage = lineage;
+    this.#child = child;
+    this.#written = new WrittenRows(child.rows);
   }
 
-  /** False while a transaction is open at the authority. */
+  /** False while a transaction is open. */
   get autocommit(): boolean {
-    return this.#autocommit;
+    return this.#autocommit && this.#foreseen === null;
   }
 
   /** Runs statements in order up to the first failure. Never rejects. Calls must not overlap. */
@@ -61,6 +89,7 @@ export class RelayConnection {
     try {
       const plan = planOf(sql);
       if (plan.kind !== 'schema') throw this.#refusal('a script that is not among Hermes’ own');
+      await this.#reveal();
       const [done] = await this.#exchange([{ type: 'sequence', sql }]);
       if (done?.type === 'error') throw new Refusal(sqliteError(done.error.code, done.error.message));
       return this.#answer([]);
@@ -73,24 +102,34 @@ export class RelayConnection {
   async close(): Promise<void> {
     const stream = this.#stream;
     this.#stream = null;
+    this.#forget();
     await stream?.close();
+    this.#written.end(null);
   }
 
   #refusal(reason: string): Refusal {
-    this.#lineage.refused(reason);
+    this.#child.lineage.refused(reason);
     return new Refusal(relayError(`refused: ${reason}`));
   }
 
   #answer(r: readonly FrameResult[], e?: FrameError): FrameAnswer {
-    return { a: this.#autocommit ? 1 : 0, r, ...(e ? { e } : {}) };
+    return { a: this.autocommit ? 1 : 0, r, ...(e ? { e } : {}) };
   }
 
   #describe(error: unknown): FrameError {
     if (error instanceof Refusal) return error.error;
-    const described = unanswered(error, !this.#autocommit);
+    const sure = error instanceof HranaError && notCarriedOut.has(error.kind);
+    const described = unanswered(error, this.#committing && !sure ? 'unknown' : this.autocommit ? 'none' : 'lost');
     // The stream is over, and with it what was not committed.
     this.#stream = null;
     this.#autocommit = true;
+    this.#forget();
+    this.#messageId = null;
+    if (sure) this.#written.end(null);
+    else {
+      this.#written.lose();
+      this.#child.ids.wasWrong();
+    }
     return described;
   }
 
@@ -99,14 +138,14 @@ export class RelayConnection {
     const flush = async () => {
       const ready = steps;
       steps = [];
-      if (ready.length > 0) await this.#execute(ready, results);
+      if (ready.length > 0) await this.#perform(ready, results);
     };
     for (const [sql, args] of statements) {
       const plan = planOf(sql);
       if (plan.kind === 'local' || plan.kind === 'foreign-keys') {
         await flush();
         if (plan.kind === 'foreign-keys') await this.#setForeignKeys(plan.on);
-        results.push(plan.kind === 'local' ? plan.result : { n: 0, w: 0 });
+        results.push(plan.kind === 'local' ? plan.result : nothing);
         continue;
       }
       if (plan.kind === 'refused') {
@@ -115,24 +154,22 @@ export class RelayConnection {
         throw this.#refusal(plan.reason);
       }
       await this.#authorize(plan, args, flush);
-      const scoped = (plan.kind === 'read' && plan.scoped) || (plan.kind === 'delegation' && !plan.insert);
-      const inserts = (plan.kind === 'write' || plan.kind === 'delegation') && plan.insert;
-      steps.push({
-        stmt: {
-          sql: scoped
-            ? scopeDelegations(sql, this.#lineage.sessions())
-            : plan.kind === 'schema'
-              ? pinnedSchemaText(sql)
-              : sql,
-          ...wireArguments(args),
-          want_rows: true,
-        },
-        changes:
-          plan.kind === 'write' || plan.kind === 'delegation' || (plan.kind === 'schema' && !sql.includes('CREATE')),
-        inserts,
-      });
+      steps.push(this.#step(plan, sql, args));
     }
     await flush();
+  }
+
+  #step(plan: Exclude<Plan, { kind: 'refused' }>, sql: string, args: FrameStatement[1]): Step {
+    const scoped = (plan.kind === 'read' && plan.scoped) || (plan.kind === 'delegation' && !plan.insert);
+    const text = scoped ? scopeDelegations(sql, this.#child.lineage.sessions()) : sql;
+    return {
+      stmt: { sql: plan.kind === 'schema' ? pinnedSchemaText(sql) : text, ...wireArguments(args), want_rows: true },
+      shape: plan.kind === 'schema' ? { kind: 'other', sessions: true } : shapeOf(sql),
+      args,
+      changes:
+        plan.kind === 'write' || plan.kind === 'delegation' || (plan.kind === 'schema' && !sql.includes('CREATE')),
+      inserts: (plan.kind === 'write' || plan.kind === 'delegation') && plan.insert,
+    };
   }
 
   /** @throws Refusal when the statement would write to a session of another conversation */
@@ -141,12 +178,15 @@ export class RelayConnection {
     const parents = plan.parents.map((argument) => valueAt(args, argument)).filter((parent) => parent !== null);
     const sessions = plan.kind === 'write' ? plan.sessions.map((argument) => valueAt(args, argument)) : [];
     const creates = plan.kind === 'write' && plan.creates;
+    const { lineage } = this.#child;
     for (const session of [...parents, ...sessions]) {
-      if (typeof session === 'string' && this.#lineage.has(session)) continue;
+      if (typeof session === 'string' && lineage.has(session)) continue;
       await flush();
       if (typeof session !== 'string') throw this.#refusal('a session id that is not a text');
+      // The answer must still hold when the statement runs: inside its transaction.
+      await this.#reveal();
       const mayCreate = creates && sessions.includes(session);
-      if (!(await this.#lineage.admits(session, mayCreate, (id) => this.#parentOf(id))))
+      if (!(await lineage.admits(session, mayCreate, (id) => this.#parentOf(id))))
         throw this.#refusal(`session ${session} belongs to another conversation`);
     }
   }
@@ -162,55 +202,156 @@ export class RelayConnection {
 
   async #setForeignKeys(on: boolean): Promise<void> {
     // SQLite ignores it inside a transaction.
-    if (!this.#autocommit) return;
+    if (!this.autocommit) return;
     this.#foreignKeys = on;
     if (this.#stream) await this.#exchange([{ type: 'execute', stmt: foreignKeys(on) }]);
   }
 
-  async #execute(steps: readonly Step[], results: FrameResult[]): Promise<void> {
-    const [only] = steps;
-    const request: WireRequest =
-      steps.length === 1
-        ? { type: 'execute', stmt: only!.stmt }
-        : {
-            type: 'batch',
-            batch: {
-              steps: steps.map(({ stmt }, index) => ({
-                condition: index === 0 ? null : { type: 'ok', step: index - 1 },
-                stmt,
-              })),
-            },
-          };
-    const [answer] = await this.#exchange([request]);
-    if (answer?.type === 'error') throw new Refusal(sqliteError(answer.error.code, answer.error.message));
-    if (answer?.response.type === 'execute') {
-      results.push(frameResult(answer.response.result, only!));
+  /** Runs statements: without the authority where their results are known, otherwise in one request. */
+  async #perform(steps: readonly Step[], results: FrameResult[]): Promise<void> {
+    this.#committing = false;
+    if (this.autocommit) {
+      const known = this.#knownReads(steps);
+      if (known !== null) {
+        results.push(...known);
+        return;
+      }
+      if (this.#guessing && steps[0]!.shape.kind === 'begin-immediate')
+        this.#foreseen = new ForeseenTransaction(this.#child.rows, this.#child.ids, this.#lastRowId);
+    }
+    const foreseen = this.#foreseen;
+    if (foreseen === null) await this.#send([], steps, results);
+    else await this.#foresee(foreseen, steps, results);
+  }
+
+  /** Outside of a transaction: what is known of a session's row is what a SELECT would find now. */
+  #knownReads(steps: readonly Step[]): FrameResult[] | null {
+    const known: FrameResult[] = [];
+    for (const { shape, args } of steps) {
+      if (shape.kind !== 'read-session') return null;
+      const session = valueAt(args, shape.session);
+      const result = typeof session === 'string' ? this.#child.rows.get(session)?.select(shape.columns) : null;
+      if (!result) return null;
+      known.push(result);
+    }
+    return known;
+  }
+
+  async #foresee(foreseen: ForeseenTransaction, steps: readonly Step[], results: FrameResult[]): Promise<void> {
+    const [last] = steps.slice(-1);
+    if (steps.length === 1 && last!.shape.kind === 'rollback') {
+      this.#forget();
+      results.push(nothing);
       return;
     }
-    if (answer?.response.type !== 'batch') throw new HranaError('protocol', 'PROTOCOL', 'another kind of answer');
-    const { step_results, step_errors } = answer.response.result;
-    for (const [index, step] of steps.entries()) {
-      const failed = step_errors[index];
-      if (failed) throw new Refusal(sqliteError(failed.code, failed.message));
-      const result = step_results[index];
-      if (!result) throw new HranaError('protocol', 'PROTOCOL', 'a step without a result');
-      results.push(frameResult(result, step));
+    let rest = steps;
+    if (last!.shape.kind === 'commit') {
+      // A transaction that changes nothing leaves nothing to be sent.
+      const idle = foreseen.idle(steps.slice(0, -1));
+      if (idle !== null) {
+        this.#forget();
+        results.push(...idle, nothing);
+        return;
+      }
+    } else {
+      for (const step of steps) {
+        const result = await foreseen.take(step);
+        if (result === null) break;
+        results.push(result);
+        rest = rest.slice(1);
+      }
+      if (rest.length === 0) return;
     }
+    await this.#sendForeseen(foreseen, rest, results);
+  }
+
+  /** The transaction goes on at the authority, where it has not begun yet. */
+  async #reveal(): Promise<void> {
+    if (this.#foreseen) await this.#sendForeseen(this.#foreseen, [], []);
+  }
+
+  async #sendForeseen(foreseen: ForeseenTransaction, rest: readonly Step[], results: FrameResult[]): Promise<void> {
+    this.#foreseen = null;
+    this.#messageId = foreseen.newestId;
+    if (this.#messageId !== null) this.#lastRowId = String(this.#messageId);
+    try {
+      await this.#send(foreseen.answered, rest, results);
+    } finally {
+      foreseen.release();
+    }
+  }
+
+  #forget(): void {
+    this.#foreseen?.release();
+    this.#foreseen = null;
+  }
+
+  async #send(answered: ForeseenTransaction['answered'], rest: readonly Step[], results: FrameResult[]): Promise<void> {
+    const written = this.#written;
+    written.add([...answered.map(({ step }) => step), ...rest]);
+    const commits = rest.at(-1)?.shape.kind === 'commit';
+    const batch = batchOf(answered, rest, commits && rest.length + answered.length > 1 ? written.read : null);
+    const request: WireRequest =
+      batch.steps.length === 1
+        ? { type: 'execute', stmt: batch.steps[0]!.stmt }
+        : { type: 'batch', batch: { steps: batch.steps } };
+    this.#committing = commits;
+    const [answer] = await this.#exchange([request]);
+    const given = batchResult(answer);
+    const outcome = outcomeOf(batch, given);
+    if (outcome === null) throw new HranaError('protocol', 'PROTOCOL', 'a step without a result');
+    for (const [index, result] of outcome.results.entries()) {
+      const told = frameResult(result, rest[index]!);
+      results.push(told);
+      this.#sawRowId(rest[index]!, told.l);
+    }
+    if (this.#autocommit) {
+      const kept = outcome.error === null && rest.at(-1)?.shape.kind !== 'rollback';
+      this.#ended(kept, commits ? rowOf(batch, given) : null);
+    }
+    this.#learn(outcome, answered.length > 1, commits);
+    if (outcome.error !== null) throw new Refusal(outcome.error);
+  }
+
+  #sawRowId({ shape }: Step, id: string | undefined): void {
+    if (id === undefined) return;
+    this.#lastRowId = id;
+    if (shape.kind === 'add-message') this.#messageId = BigInt(id);
+  }
+
+  /** No transaction is open any more. @param row what it read last */
+  #ended(kept: boolean, row: WireStatementResult | null): void {
+    this.#written.end(kept ? row : null);
+    if (kept && this.#messageId !== null) this.#child.ids.saw(this.#messageId);
+    this.#messageId = null;
+  }
+
+  /** Hermes runs a transaction again that failed for a wrong guess: then without one, so that it comes to an end. */
+  #learn({ error, foretoldWrongly }: Outcome, guessed: boolean, committed: boolean): void {
+    if (foretoldWrongly) {
+      this.#child.ids.wasWrong();
+      this.#wrongGuesses++;
+      this.#guessing = false;
+      return;
+    }
+    if (error !== null) return;
+    if (guessed) this.#wrongGuesses = 0;
+    if (committed && this.#wrongGuesses < maxWrongGuesses) this.#guessing = true;
   }
 
   /** One round trip on this connection's stream. Answers the results of `requests`; notes whether a transaction is open. */
   async #exchange(requests: readonly WireRequest[]): Promise<readonly WireResult[]> {
     try {
-      return await this.#send(requests);
+      return await this.#pipeline(requests);
     } catch (error) {
       // The authority forgets idle streams. Without a transaction nothing is lost: the request was not carried out.
       if (!(error instanceof HranaError && error.kind === 'stream-expired' && this.#autocommit)) throw error;
       this.#stream = null;
-      return await this.#send(requests);
+      return await this.#pipeline(requests);
     }
   }
 
-  async #send(requests: readonly WireRequest[]): Promise<readonly WireResult[]> {
+  async #pipeline(requests: readonly WireRequest[]): Promise<readonly WireResult[]> {
     const fresh = this.#stream === null;
     this.#stream ??= this.#database.stream();
     const first: WireRequest[] =
@@ -226,18 +367,16 @@ export class RelayConnection {
 
 const foreignKeys = (on: boolean): WireStatement => ({ sql: `PRAGMA foreign_keys=${on ? 'ON' : 'OFF'}` });
 
-function valueAt(args: FrameStatement[1], argument: Argument) {
-  if (args === undefined) return null;
-  if (Array.isArray(args)) return typeof argument === 'number' ? (args[argument] ?? null) : null;
-  return typeof argument === 'string' ? (args[argument] ?? null) : null;
+/** After these it is known that the request was not carried out. */
+const notCarriedOut: ReadonlySet<string> = new Set<HranaErrorKind>(['unauthorized', 'stream-expired']);
+
+/** The answer to one statement or batch as that to a batch. */
+function batchResult(answer: WireResult | undefined): WireBatchResult {
+  if (answer?.type === 'error') return { step_results: [null], step_errors: [answer.error] };
+  if (answer?.response.type === 'execute') return { step_results: [answer.response.result], step_errors: [null] };
+  if (answer?.response.type === 'batch') return answer.response.result;
+  throw new HranaError('protocol', 'PROTOCOL', 'another kind of answer');
 }
 
-function frameResult(result: WireStatementResult, { changes, inserts }: Step): FrameResult {
-  const columns = result.cols.map(({ name }) => name);
-  return {
-    ...(columns.length > 0 ? { c: columns, d: result.rows.map((row) => row.map(fromWire)) } : {}),
-    n: changes ? result.affected_row_count : 0,
-    w: changes ? 1 : 0,
-    ...(inserts && result.last_insert_rowid !== null ? { l: String(result.last_insert_rowid) } : {}),
-  };
-}
+const rowOf = ({ row }: Batch, { step_results }: WireBatchResult): WireStatementResult | null =>
+  row === null ? null : (step_results[row] ?? null);

@@ -29,9 +29,18 @@ export const relayError = (message: string, kind = 'OperationalError'): FrameErr
   m: `sessiondb: ${message}`,
 });
 
+/** What became of the open transaction; `unknown` when its COMMIT was under way. */
+export type TransactionFate = 'none' | 'lost' | 'unknown';
+
+const fates: Readonly<Record<TransactionFate, string>> = {
+  none: '',
+  lost: '; its transaction is rolled back',
+  unknown: '; whether its transaction was committed is not known',
+};
+
 /** When the authority gave no answer to a whole request. Nothing of the address or token is in it. */
-export function unanswered(error: unknown, inTransaction: boolean): FrameError {
-  const lost = inTransaction ? '; its transaction is rolled back' : '';
+export function unanswered(error: unknown, fate: TransactionFate): FrameError {
+  const lost = fates[fate];
   if (!(error instanceof HranaError)) return relayError(`an unexpected failure of the relay${lost}`);
   switch (error.kind) {
     case 'unreachable':

@@ -6,10 +6,12 @@
 import { HranaDatabase } from '../agentfs/hrana.ts';
 import type { AuthorityAddress } from '../launch.ts';
 import type { SqlChannel } from './channel.ts';
-import { RelayConnection } from './connection.ts';
+import { type ChildState, RelayConnection } from './connection.ts';
 import { relayError } from './errors.ts';
 import { BrokenFrame, type ExecutionEvent, encodeAnswer, type Frame, FrameReader } from './frames.ts';
 import { Lineage, type LineageOptions } from './lineage.ts';
+import { MessageIds } from './message-ids.ts';
+import { SessionRows } from './session-rows.ts';
 
 /**
  * Connections, requests that wait or run or whose answer the child has not taken yet, milliseconds for one answer of the
@@ -32,12 +34,14 @@ type Served = { readonly connection: RelayConnection; tail: Promise<void> };
 export interface RelayOptions extends LineageOptions {
   /** Receives what the child tells of the programs that it starts. */
   readonly onExecutions: (events: readonly ExecutionEvent[]) => void;
+  /** Shared by the relays of one authority. */
+  readonly messageIds: MessageIds;
 }
 
 export class SessionRelay {
   readonly #database: HranaDatabase;
   readonly #onExecutions: RelayOptions['onExecutions'];
-  readonly #lineage: Lineage;
+  readonly #child: ChildState;
   readonly #connections = new Map<number, Served>();
   #pending = 0;
   /** Refusals for too many of something that the child has not taken yet. */
@@ -49,7 +53,11 @@ export class SessionRelay {
       timeout: relayLimits.answerTimeout,
       maxAnswerBytes: relayLimits.answerBytes,
     });
-    this.#lineage = new Lineage({ sessions: [], onRefusal: nothing, ...options });
+    this.#child = {
+      lineage: new Lineage({ sessions: [], onRefusal: nothing, ...options }),
+      rows: new SessionRows(),
+      ids: options.messageIds ?? new MessageIds(),
+    };
     this.#onExecutions = options.onExecutions ?? nothing;
   }
 
@@ -108,7 +116,7 @@ export class SessionRelay {
 
   #open(id: number): Served | null {
     if (this.#connections.size >= relayLimits.connections) return null;
-    const served: Served = { connection: new RelayConnection(this.#database, this.#lineage), tail: Promise.resolve() };
+    const served: Served = { connection: new RelayConnection(this.#database, this.#child), tail: Promise.resolve() };
     this.#connections.set(id, served);
     return served;
   }

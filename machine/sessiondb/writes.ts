@@ -2,11 +2,9 @@
  * Proofs about writes: which arguments of an INSERT, UPDATE or DELETE hold the ids of all sessions whose rows it touches.
  * Only shapes that are certain count; a statement of another shape is refused, not guessed at.
  */
+import { type Argument, argumentAt, list } from './arguments.ts';
 import { delegations } from './delegations.ts';
 import { isWord, nameOf, parentColumn, type Token } from './tokens.ts';
-
-/** Which argument of the statement: position from 0, or name without its prefix. */
-export type Argument = number | string;
 
 export type WritePlan =
   | {
@@ -32,14 +30,6 @@ const keyColumns: Readonly<Record<string, string>> = {
 };
 
 const refuse = (reason: string): WritePlan => ({ kind: 'refused', reason });
-
-/** Position among the arguments of the parameter at `index`; null when it is numbered, which Hermes never does. */
-function argumentAt(tokens: readonly Token[], index: number): Argument | null {
-  const token = tokens[index];
-  if (token?.type !== 'parameter') return null;
-  if (token.value.length > 1) return token.value[0] === '?' ? null : token.value.slice(1);
-  return tokens.slice(0, index).filter(({ type, value }) => type === 'parameter' && value === '?').length;
-}
 
 /** Judges an INSERT or REPLACE. */
 export function judgeInsert(tokens: readonly Token[]): WritePlan {
@@ -87,24 +77,6 @@ function upsertProblem(tokens: readonly Token[], from: number, key: string): str
     if (update < 0) return null;
     if (!target?.items.some(([start]) => nameOf(tokens[start]) === key)) return 'an upsert for another column';
     return assigned(tokens, update, key) === 'bad' ? 'an upsert that moves rows' : null;
-  }
-  return null;
-}
-
-/** The comma-separated items of the parenthesis at `at`, as token ranges. */
-function list(tokens: readonly Token[], at: number): { items: [number, number][]; end: number } | null {
-  const open = tokens[at];
-  if (open?.value !== '(') return null;
-  const items: [number, number][] = [];
-  let start = at + 1;
-  for (let index = at + 1; index < tokens.length; index++) {
-    const { value, depth, type } = tokens[index]!;
-    if (type !== 'mark') continue;
-    if (value === ')' && depth === open.depth) return { items: [...items, [start, index]], end: index + 1 };
-    if (value === ',' && depth === open.depth + 1) {
-      items.push([start, index]);
-      start = index + 1;
-    }
   }
   return null;
 }

@@ -19,14 +19,14 @@ type FramesByView = Readonly<Record<UpdateView, Frame>>;
  * fetched by its locator.
  */
 export function createJoin(
-  readReply: (locator: Locator) => Promise<{ readonly text: string }>,
+  readReply: (locator: Locator, of: LoggedEvent) => Promise<{ readonly text: string }>,
   report: (what: string, error: unknown) => void,
 ): Join {
   const frames = new WeakMap<LoggedEvent, Promise<FramesByView>>();
 
   const join = async (event: JoinedEvent): Promise<FramesByView> => {
     try {
-      const { text } = await readReply(event.locator);
+      const { text } = await readReply(event.locator, event);
       return event.type === 'card.opened' ? cardFrames(event, text) : replyFrames(event, text);
     } catch (error) {
       if (!(error instanceof Problem)) report(`the text of event ${event.seq} could not be read`, error);

@@ -106,7 +106,7 @@ async function answerOf(
 ): Promise<Response> {
   switch (message.state) {
     case 'delivered': {
-      const { locator, text } = await turns.reply(message.locator);
+      const { locator, text } = await turns.reply(message.locator, message);
       const reply = { locator, ...showReply(text, view) };
       return jsonResponse(200, { message: showMessage(message), reply }, headers);
     }

@@ -74,7 +74,7 @@ export function createServer(deps: ServerDeps): HttpServer {
     subscriberParts: {
       bus,
       log: governance,
-      join: createJoin((locator) => turns.reply(locator), reportStream),
+      join: createJoin((locator, event) => turns.reply(locator, event), reportStream),
       limits: { ...defaultSubscriberLimits, ...deps.subscriberLimits },
       report: reportStream,
     },

@@ -110,6 +110,25 @@ const isChunk = (event: LoggedEvent | SessionUpdate): boolean =>
   event.type === 'session.update' && event.update.sessionUpdate === 'agent_message_chunk';
 
 describe('a turn', () => {
+  test('hands the reply that settling read to those who wait, without asking for it again', async () => {
+    const message = await send('reply once');
+    if (message.state !== 'delivered') throw new Error('not delivered');
+    let reads = 0;
+    reader = {
+      execute(sql, args) {
+        reads++;
+        return readerOf(sessiondb).execute(sql, args);
+      },
+    };
+    const event = events.find(({ type }) => type === 'reply.delivered')!;
+    for (const of of [message, event])
+      expect(await engine.reply(message.locator, of)).toEqual({ locator: message.locator, text: 'reply once' });
+    expect(reads).toBe(0);
+    sessiondb.run("UPDATE messages SET content = 'edited since' WHERE role = 'assistant'");
+    expect((await engine.reply(message.locator, { ...message })).text).toBe('edited since');
+    expect(reads).toBe(1);
+  });
+
   test('cold, then warm: delivered once each, with events in order, locators that resolve and all timings', async () => {
     const first = await send('reply one');
     expect(await replyText(first)).toBe('reply one');

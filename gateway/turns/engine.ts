@@ -8,7 +8,7 @@ import type { Governance } from '../governance/governance.ts';
 import { type ConversationId, type MessageId, newMessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import type { UnreadAmendments } from '../transcript/amendments.ts';
-import type { Transcript } from '../transcript/transcript.ts';
+import type { Transcript, TranscriptRow } from '../transcript/transcript.ts';
 import { within } from '../waits.ts';
 import { conclude, concluded } from './conclude.ts';
 import { dispatch, type TurnMarks, type TurnOrder } from './dispatch.ts';
@@ -65,6 +65,8 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   });
   const flights = new Flights();
   const running = new Map<ConversationId, { readonly message: MessageId; readonly control: TurnControl }>();
+  /** What settling read is handed to those who wait for just that. It lives as long as the message or event in their hands. */
+  const settledReplies = new WeakMap<object, TranscriptRow>();
   let closing = false;
 
   /** One turn from its start to its end; never rejects. Resolves when the conversation can be attached again. */
@@ -93,8 +95,11 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       // A shutdown leaves the message as it is stored; the next start settles it.
       if (control.stopped === 'shutdown') return;
       const conclusion = await conclude(parts, order, report, control.stopped, marks);
+      const landed = concluded(message, conclusion);
+      if (conclusion.settlement.outcome === 'delivered')
+        for (const one of [landed, ...conclusion.events]) settledReplies.set(one, conclusion.settlement.reply);
       for (const event of conclusion.events) bus.publish(event);
-      flights.land(concluded(message, conclusion));
+      flights.land(landed);
     } catch (error) {
       // Governance failed: nothing more can be recorded. The message stays as it is stored and the next start settles it.
       log.warn('a turn could not be recorded', { message: order.message, reason: String(error) });
@@ -184,7 +189,9 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       return stored;
     },
 
-    async reply(locator) {
+    async reply(locator, of) {
+      const settled = of && settledReplies.get(of);
+      if (settled?.locator === locator) return settled;
       const row = await transcript.resolve(locator);
       if (row === null) throw new Problem('not-found', 'The reply is no longer in the transcript.');
       return row;

@@ -24,8 +24,11 @@ export interface Turns {
   submit(submission: Submission): Promise<Message>;
   /** Resolves with the message once it is delivered, failed or cancelled, or as it stands when `signal` aborts. */
   settled(conversation: ConversationId, id: MessageId, signal: AbortSignal): Promise<Message>;
-  /** The text of a delivered reply, read from SessionDB. */
-  reply(locator: Locator): Promise<DeliveredReply>;
+  /**
+   * The text of a delivered reply, read from SessionDB: when the turn was settled, if `of` is the message or the event that
+   * came from there, otherwise now.
+   */
+  reply(locator: Locator, of?: object): Promise<DeliveredReply>;
   /** Cancels the running turn of a conversation, or the one of `message` alone; false when it does not run. */
   cancel(conversation: ConversationId, message?: MessageId): Promise<boolean>;
   /** Stops taking work and waits, at most `graceMs`, for running turns; what still runs then is left `dispatched`. */

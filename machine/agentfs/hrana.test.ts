@@ -125,8 +125,12 @@ test('a stream passes on its baton, one request at a time, and ends with the fir
   expect(seen.map(({ body }) => body.baton)).toEqual([null, 'x', 'xx']);
   expect((await failure(stream.execute('LOSE'))).kind).toBe('unreachable');
   expect((await failure(stream.execute('D'))).kind).toBe('stream-expired');
+  // The server may still have it, with its transaction.
   await stream.close();
-  expect(seen).toHaveLength(4);
+  expect(seen).toHaveLength(5);
+  expect(seen[4]!.body).toEqual({ baton: 'xxx', requests: [{ type: 'close' }] });
+  await stream.close();
+  expect(seen).toHaveLength(5);
 });
 
 test('the failed step of a batch is named, and a step that never ran is no success', async () => {

@@ -56,7 +56,8 @@ export class HranaDatabase {
 export class HranaStream {
   readonly #send: Sender;
   #baton: string | null = null;
-  #state: 'new' | 'open' | 'over' = 'new';
+  /** `lost`: a request was not answered; the server may still have the stream as it was before. */
+  #state: 'new' | 'open' | 'lost' | 'over' = 'new';
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(send: Sender) {
@@ -78,13 +79,16 @@ export class HranaStream {
 
   /** Rolls back what is open and frees the server's connection. Never throws: an unreachable server closes it itself. */
   async close(): Promise<void> {
-    if (this.#state === 'open') await this.pipeline([{ type: 'close' }]).catch(() => {});
+    await this.#tail;
+    const open = this.#state === 'open' || this.#state === 'lost';
     this.#state = 'over';
+    if (open && this.#baton !== null) await this.#send(this.#baton, [{ type: 'close' }], undefined).catch(() => {});
   }
 
   async #exchange(requests: readonly WireRequest[], signal: AbortSignal | undefined): Promise<WireResult[]> {
-    if (this.#state === 'over') throw new HranaError('stream-expired', 'STREAM_CLOSED', 'the stream is over');
-    this.#state = 'over';
+    if (this.#state === 'over' || this.#state === 'lost')
+      throw new HranaError('stream-expired', 'STREAM_CLOSED', 'the stream is over');
+    this.#state = 'lost';
     const { baton, results } = await this.#send(this.#baton, requests, signal);
     this.#baton = baton;
     // A server may end a stream that has no transaction; the next request then simply begins another.

@@ -120,7 +120,8 @@ export class RelayConnection {
     if (error instanceof Refusal) return error.error;
     const sure = error instanceof HranaError && notCarriedOut.has(error.kind);
     const described = unanswered(error, this.#committing && !sure ? 'unknown' : this.autocommit ? 'none' : 'lost');
-    // The stream is over, and with it what was not committed.
+    // The stream is over, and with it what was not committed. Not waited for: it may take as long as that request did.
+    void this.#stream?.close();
     this.#stream = null;
     this.#autocommit = true;
     this.#forget();

@@ -16,6 +16,11 @@ export class MessageIds {
   #since = 0;
   readonly #waiting: { readonly owner: object; readonly grant: () => void }[] = [];
 
+  /** It is nobody's turn. */
+  get isFree(): boolean {
+    return this.#owner === null;
+  }
+
   /** Rows from here on are numbered beyond this one. */
   saw(id: bigint): void {
     if (this.#newest === null || id > this.#newest) this.#newest = id;

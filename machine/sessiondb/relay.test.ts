@@ -1,76 +1,17 @@
 /** The relay against the embedded authority, with frames made here in place of Python. */
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
-import type { SqlChannel } from './channel.ts';
-import type { FrameAnswer } from './frames.ts';
-import type { LineageOptions } from './lineage.ts';
-import { relayLimits, SessionRelay } from './relay.ts';
+import { type RelayOptions, relayLimits, SessionRelay } from './relay.ts';
 import { startAuthority, type TestAuthority } from './testing/authority.ts';
+import { TestChild } from './testing/child.ts';
 
 let authority: TestAuthority;
+const newChild = (options: Partial<RelayOptions> = {}) => new TestChild(authority.address, options);
 const schema = [
   'CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, title TEXT UNIQUE, parent_session_id TEXT, started_at REAL)',
   'CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL REFERENCES sessions(id), role TEXT, content TEXT, tool_name TEXT, tool_calls TEXT)',
   'CREATE VIRTUAL TABLE messages_fts USING fts5(content)',
   'CREATE TABLE async_delegations (delegation_id TEXT PRIMARY KEY, parent_session_id TEXT, state TEXT)',
 ];
-
-/** One child: frames go in, answers come out. */
-class Child implements SqlChannel {
-  readonly relay: SessionRelay;
-  readonly ended: ReturnType<SessionRelay['serve']>;
-  readonly written: Buffer[] = [];
-  cut = false;
-  readonly #answers = new Map<number, (answer: FrameAnswer) => void>();
-  #receive: (bytes: Uint8Array) => void = () => undefined;
-  #close: () => void = () => undefined;
-  #last = 0;
-
-  constructor(options: Partial<LineageOptions> = {}) {
-    this.relay = new SessionRelay(authority.address, options);
-    this.ended = this.relay.serve(this);
-  }
-
-  async write(bytes: Uint8Array): Promise<void> {
-    const frame = Buffer.from(bytes);
-    this.written.push(frame);
-    this.#answers.get(frame.readUInt32BE(4))?.(JSON.parse(frame.subarray(8).toString()));
-  }
-  onData(listener: (bytes: Uint8Array) => void): void {
-    this.#receive = listener;
-  }
-  onClose(listener: () => void): void {
-    this.#close = listener;
-  }
-  close(): void {
-    this.cut = true;
-  }
-
-  send(body: object, id = 0): void {
-    const bytes = Buffer.from(JSON.stringify(body));
-    const frame = Buffer.alloc(8 + bytes.length);
-    frame.writeUInt32BE(bytes.length + 4, 0);
-    frame.writeUInt32BE(id, 4);
-    bytes.copy(frame, 8);
-    this.#receive(frame);
-  }
-  raw(bytes: Uint8Array): void {
-    this.#receive(bytes);
-  }
-  ask(body: object): Promise<FrameAnswer> {
-    const id = ++this.#last;
-    return new Promise((resolve) => {
-      this.#answers.set(id, resolve);
-      this.send(body, id);
-    });
-  }
-  run(c: number, ...q: [string, unknown[]?][]): Promise<FrameAnswer> {
-    return this.ask({ c, q });
-  }
-  end() {
-    this.#close();
-    return this.ended;
-  }
-}
 
 const created = 'INSERT INTO sessions (id, source, parent_session_id, started_at) VALUES (?, ?, ?, ?)';
 const said = 'INSERT INTO messages (session_id, role) VALUES (?, ?)';
@@ -95,7 +36,7 @@ afterAll(() => authority.stop());
 
 describe('transactions', () => {
   test('one request for many statements, stopped at the first failure', async () => {
-    const child = new Child();
+    const child = newChild();
     const ok = await child.run(1, begin, session('t1'), [said, ['t1', 'user']], ['COMMIT']);
     expect(ok).toMatchObject({ a: 1, r: [{ w: 0 }, { w: 1, n: 1 }, { w: 1, n: 1, l: expect.any(String) }, { w: 0 }] });
     const failed = await child.run(1, begin, session('t1'), [said, ['t1', 'never']], ['COMMIT']);
@@ -107,7 +48,7 @@ describe('transactions', () => {
   });
 
   test('foreign keys hold on every stream of a connection that asked for them', async () => {
-    const child = new Child();
+    const child = newChild();
     expect(await child.run(1, ['PRAGMA foreign_keys=ON'])).toEqual({ a: 1, r: [{ n: 0, w: 0 }] });
     expect(await child.run(1, [said, ['nobody', 'user']])).toMatchObject({
       e: { k: 'IntegrityError', m: 'FOREIGN KEY constraint failed' },
@@ -119,7 +60,7 @@ describe('transactions', () => {
     const fill: [string] = [
       `INSERT INTO messages_fts(rowid, content) SELECT id, COALESCE(content, '') || ' ' || COALESCE(tool_name, '') || ' ' || COALESCE(tool_calls, '') FROM messages`,
     ];
-    const [one, other] = [new Child(), new Child()];
+    const [one, other] = [newChild(), newChild()];
     await one.run(1, session('w1'), [said, ['w1', 'user']]);
     await Promise.all([one.run(1, ['DELETE FROM messages_fts']), other.run(1, ['DELETE FROM messages_fts'])]);
     for (const child of [one, other]) expect((await child.run(1, fill)).e).toBeUndefined();
@@ -129,18 +70,18 @@ describe('transactions', () => {
   });
 
   test('the end of a child rolls back and frees the lock', async () => {
-    const dying = new Child();
+    const dying = newChild();
     await dying.run(1, session('t2'));
     expect(await dying.run(1, begin, [titled, ['lost', 't2']])).toMatchObject({ a: 0 });
     expect(await dying.end()).toEqual({ end: 'closed' });
-    const next = new Child({ sessions: ['t2'] });
+    const next = newChild({ sessions: ['t2'] });
     expect(await next.run(1, begin, [titled, ['kept', 't2']], ['COMMIT'])).toMatchObject({ a: 1 });
     expect((await next.run(1, ["SELECT title FROM sessions WHERE id = 't2'"])).r[0]?.d).toEqual([['kept']]);
     await next.end();
   });
 
   test('a connection that waits for the lock does not hold up the COMMIT of another', async () => {
-    const child = new Child();
+    const child = newChild();
     await child.run(1, session('t3'));
     await child.run(1, begin, [titled, ['one', 't3']]);
     const waiting = child.run(2, begin, [titled, ['two', 't3']], ['COMMIT']);
@@ -150,7 +91,7 @@ describe('transactions', () => {
   });
 
   test('a connection that is given up mid-transaction is rolled back', async () => {
-    const child = new Child();
+    const child = newChild();
     await child.run(1, session('t4'));
     await child.run(2, begin, [titled, ['lost', 't4']]);
     child.send({ x: [2, 99] });
@@ -161,11 +102,11 @@ describe('transactions', () => {
 
 describe('whose sessions', () => {
   test('what a child created is its own, with its descendants; a fresh relay knows them by their root', async () => {
-    const child = new Child();
+    const child = newChild();
     await child.run(1, session('root'), session('sub', 'root'), session('subsub', 'sub'));
     expect((await child.run(1, [said, ['subsub', 'user']])).e).toBeUndefined();
     await child.end();
-    const respawned = new Child({ sessions: ['root'] });
+    const respawned = newChild({ sessions: ['root'] });
     expect((await respawned.run(1, [said, ['subsub', 'user']], [titled, ['T', 'sub']])).e).toBeUndefined();
     await respawned.end();
   });
@@ -179,11 +120,11 @@ describe('whose sessions', () => {
     ['a foster parent', ['UPDATE sessions SET parent_session_id = ? WHERE id = ?', ['theirs', 'mine']]],
     ['a session that is no text', [titled, ['x', 5]]],
   ])('%s for another conversation is refused, and says so', async (_, statement) => {
-    const other = new Child();
+    const other = newChild();
     await other.run(1, [`${created} ON CONFLICT(id) DO NOTHING`, ['theirs', 'acp', null, 1]]);
     await other.end();
     const refused: string[] = [];
-    const child = new Child({ sessions: ['mine'], onRefusal: (reason) => refused.push(reason) });
+    const child = newChild({ sessions: ['mine'], onRefusal: (reason) => refused.push(reason) });
     const before = await child.run(1, begin, [said, ['mine', 'user']], statement);
     expect(before).toMatchObject({
       a: 0,
@@ -196,9 +137,9 @@ describe('whose sessions', () => {
 
   test("another conversation's background delegations are neither seen nor changed", async () => {
     const add = 'INSERT OR REPLACE INTO async_delegations (delegation_id, parent_session_id, state) VALUES (?, ?, ?)';
-    const mine = new Child();
+    const mine = newChild();
     await mine.run(1, session('d1'), [add, ['deleg1', 'd1', 'running']]);
-    const theirs = new Child();
+    const theirs = newChild();
     await theirs.run(1, session('d2'), [add, ['deleg2', 'd2', 'running']]);
     const found = await theirs.run(1, ['SELECT delegation_id FROM async_delegations WHERE state = ?', ['running']]);
     expect(found.r[0]?.d).toEqual([['deleg2']]);
@@ -214,7 +155,7 @@ describe('whose sessions', () => {
 
 describe('limits and failures', () => {
   test('connections and requests are bounded', async () => {
-    const child = new Child();
+    const child = newChild();
     for (let c = 1; c <= relayLimits.connections; c++) expect((await child.run(c, ['SELECT 1'])).e).toBeUndefined();
     expect((await child.run(99, ['SELECT 1'])).e?.m).toContain('too many connections');
     child.send({ x: [1] });
@@ -229,7 +170,7 @@ describe('limits and failures', () => {
   });
 
   test('a child that goes on asking and takes no answer is cut off, and its answers are not kept without a bound', async () => {
-    const child = new Child();
+    const child = newChild();
     let held = 0;
     child.write = () => {
       held++;
@@ -244,14 +185,14 @@ describe('limits and failures', () => {
   });
 
   test('what is not a frame cuts the child off', async () => {
-    const child = new Child();
+    const child = newChild();
     child.raw(Buffer.from([0xff, 0xff, 0xff, 0xff]));
     expect(await child.ended).toEqual({ end: 'broken', reason: expect.stringContaining('bytes') });
     expect(child.cut).toBe(true);
   });
 
   test('an authority that is gone and comes back, and never a word of the token', async () => {
-    const child = new Child();
+    const child = newChild();
     await child.run(1, ['PRAGMA foreign_keys=ON'], session('f1'));
     await child.run(1, begin, [titled, ['lost', 'f1']]);
     await authority.kill();
@@ -270,7 +211,7 @@ describe('limits and failures', () => {
   });
 
   test('an idle connection whose stream the authority forgot goes on, unless a transaction was open', async () => {
-    const child = new Child({ sessions: ['f1'] });
+    const child = newChild({ sessions: ['f1'] });
     await child.run(1, ['SELECT 1']);
     await child.run(2, begin, [titled, ['lost', 'f1']]);
     await authority.kill();

@@ -2,6 +2,7 @@
 import { benchFairness } from './fairness.ts';
 import { benchFiles } from './files.ts';
 import { benchGit } from './git.ts';
+import { benchRoundTrips } from './rtt.ts';
 import { benchSync } from './sync.ts';
 import { benchTurn } from './turn.ts';
 
@@ -9,6 +10,7 @@ const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
   fairness: benchFairness,
   files: benchFiles,
   git: benchGit,
+  rtt: benchRoundTrips,
   sync: benchSync,
   turn: benchTurn,
 };

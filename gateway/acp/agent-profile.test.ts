@@ -187,10 +187,22 @@ describe('resource links', () => {
   });
 });
 
-test('a failure that Hermes states in words is quoted without addresses, prose is not', () => {
-  expect(statedFailure('⚠️ API call failed after 3 retries: Connection error at http://10.0.0.1:1/v1 now\nmore')).toBe(
-    'API call failed after 3 retries: Connection error at (address) now',
-  );
+test('a failure that Hermes states in words is told with its status and without addresses, prose is not', () => {
+  expect(
+    statedFailure('⚠️ API call failed after 3 retries: Connection error at http://10.0.0.1:1/v1 now\nmore'),
+  ).toEqual({
+    of: 'model',
+    httpStatus: null,
+    words: 'API call failed after 3 retries: Connection error at (address) now',
+  });
+  expect(statedFailure('API call failed after 3 retries: HTTP 429: slow down')?.httpStatus).toBe(429);
+  expect(statedFailure('HTTP 401: no such key')).toEqual({
+    of: 'model',
+    httpStatus: 401,
+    words: 'HTTP 401: no such key',
+  });
+  expect(statedFailure('Error: it broke')).toEqual({ of: 'agent', httpStatus: null, words: 'Error: it broke' });
+  expect(statedFailure('I got an HTTP 401: no such key')).toBeNull();
   expect(statedFailure('All is well')).toBeNull();
 });
 

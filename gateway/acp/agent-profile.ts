@@ -180,17 +180,35 @@ function wholeProblem(blocks: readonly KnownBlock[]): Problem | null {
   );
 }
 
+/** A failure that Hermes itself told in place of a reply: of its model, or its own. */
+export interface StatedFailure {
+  readonly of: 'model' | 'agent';
+  /** What the provider answered with; null when it did not answer, or Hermes does not say. */
+  readonly httpStatus: number | null;
+  /** Hermes' own words: one line of at most 200 characters, without addresses. */
+  readonly words: string;
+}
+
+/** After its retries; at once, which is the whole text then; or when it failed by itself. */
+const statedForms = [
+  { of: 'model', form: /API call failed after \d+ retries:[^\n]*/ },
+  { of: 'model', form: /^HTTP \d{3}: [^\n]*/ },
+  { of: 'agent', form: /Error:[^\n]*/ },
+] as const;
+
 /**
- * The reason that Hermes itself gave in its last message chunks for a turn without a reply, or null when the text is not
- * one of the forms it uses for that. One line of at most 200 characters, without addresses.
+ * The failure that Hermes stated in the last message chunks of a turn without a reply, or null when the text is not one of
+ * the forms it uses for that. Of a turn with a reply nothing may be asked: a model may write such words too.
  */
-export function statedFailure(streamed: string): string | null {
-  const found = /(?:API call failed after \d+ retries|Error):[^\n]*/.exec(streamed);
-  if (found === null) return null;
-  return found[0]
-    .replace(/\b[a-z][a-z0-9+.-]*:\/\/\S+/gi, '(address)')
-    .slice(0, 200)
-    .trim();
+export function statedFailure(streamed: string): StatedFailure | null {
+  for (const { of, form } of statedForms) {
+    const found = form.exec(streamed)?.[0];
+    if (found === undefined) continue;
+    const status = /HTTP (\d{3})\b/.exec(found)?.[1];
+    const words = found.replace(/\b[a-z][a-z0-9+.-]*:\/\/\S+/gi, '(address)');
+    return { of, httpStatus: status === undefined ? null : Number(status), words: words.slice(0, 200).trim() };
+  }
+  return null;
 }
 
 const modelUpdates = new Set(['agent_message_chunk', 'agent_thought_chunk', 'tool_call', 'tool_call_update', 'plan']);

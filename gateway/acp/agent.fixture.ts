@@ -63,6 +63,11 @@ const turns: Record<string, Turn> = {
     chunk(session, 'API call failed after 3 retries: Connection error.');
     return end;
   },
+  /** As Hermes does when it could not write its row. */
+  silent: async (session) => {
+    chunk(session, 'What was said.');
+    return end;
+  },
   /** Runs until it is cancelled and leaves a fragment. */
   slow: async (session) => {
     chunk(session, 'part');

@@ -8,7 +8,7 @@ import { decodeLocator } from '../transcript/locator.ts';
 import type { TranscriptRow } from '../transcript/transcript.ts';
 import type { TurnMarks, TurnOrder, TurnReport } from './dispatch.ts';
 import type { TurnParts } from './parts.ts';
-import { type Settlement, settle, type TurnFacts } from './settle.ts';
+import { childStaysWarm, type Settlement, settle, type TurnFacts } from './settle.ts';
 import type { StopReason } from './turn-control.ts';
 
 /** What is left to tell those who wait: the events and what became of the message. */
@@ -40,7 +40,9 @@ export async function conclude(
   const facts = { end: report.end, stopped: stopped === 'shutdown' ? null : stopped, streamed: report.streamed };
   const settlement = await outcome(parts, report, facts);
   const { session } = report;
-  const generation = report.childKept ? report.generation : null;
+  const warm = childStaysWarm(report.end, report.cancelSent, settlement);
+  const generation = warm ? report.generation : null;
+  report.giveBack(warm);
   parts.sessions.remember(order.conversation, { session, generation, closingRow: null });
   const committed = await commit(parts, order, settlement, marks);
   if (settlement.outcome === 'delivered') {

@@ -12,7 +12,7 @@ import { Problem } from '../problem.ts';
 import { unlessAborted, within } from '../waits.ts';
 import type { TurnParts } from './parts.ts';
 import { readySession } from './session.ts';
-import { childStaysWarm, type TurnEnd } from './settle.ts';
+import type { TurnEnd } from './settle.ts';
 import type { TurnControl } from './turn-control.ts';
 
 export interface TurnOrder {
@@ -47,7 +47,9 @@ export type TurnReport =
       readonly watermark: number;
       readonly end: TurnEnd;
       readonly streamed: string;
-      readonly childKept: boolean;
+      readonly cancelSent: boolean;
+      /** Gives the child back, warm or to be replaced; what is asked after the first time is nothing. */
+      giveBack(warm: boolean): void;
     }
   /** Nothing was sent to the agent. */
   | { readonly kind: 'not-prompted'; readonly problem: Problem }
@@ -70,7 +72,10 @@ export interface TurnSteps {
   released(release: Promise<void>): void;
 }
 
-/** Runs the turn. Never rejects for anything that the agent or the machine does; rejects when governance fails. */
+/**
+ * Runs the turn. After a prompt the child is the caller's to give back; otherwise it has been. Never rejects for anything
+ * that the agent or the machine does; rejects when governance fails.
+ */
 export async function dispatch(
   parts: TurnParts,
   order: TurnOrder,
@@ -95,6 +100,13 @@ export async function dispatch(
 
   // Until something is sent that may leave it in an unknown state.
   let keepChild = true;
+  let given = false;
+  const giveBack = (warm: boolean): void => {
+    if (given) return;
+    given = true;
+    steps.released(release(attachment, client, warm));
+  };
+  let prompted: TurnReport | null = null;
   let streamed = '';
   const stream = new ClientStream((update, view) =>
     parts.bus.update({
@@ -130,16 +142,17 @@ export async function dispatch(
     keepChild = false;
     const { end, cancelSent } = await prompt(parts, order, session, attachment, client, control, marks);
     if (end.kind === 'stopped' && end.stopReason === 'end_turn') stream.end();
-    keepChild = childStaysWarm(end, cancelSent);
     parts.amendments.read(conversation, unread);
-    return { kind: 'prompted', ...ready, generation: attachment.generation, end, streamed, childKept: keepChild };
+    const { generation } = attachment;
+    prompted = { kind: 'prompted', ...ready, generation, end, streamed, cancelSent, giveBack };
+    return prompted;
   } catch (error) {
     // The transcript authority does not answer: said before anything was sent.
     if (error instanceof Problem && error.problem === 'sessiondb-unavailable')
       return { kind: 'not-prompted', problem: error };
     throw error;
   } finally {
-    steps.released(release(attachment, client, keepChild));
+    if (prompted === null) giveBack(keepChild);
   }
 }
 

@@ -280,7 +280,8 @@ describe('intake', () => {
 describe('failures leave the next message working', () => {
   const cases: [text: string, problem: string, next: 'warm' | 'cold'][] = [
     ['refuse', 'turn-refused', 'cold'],
-    ['norow', 'turn-no-reply', 'warm'],
+    ['norow', 'model-unreachable', 'warm'],
+    ['silent', 'turn-no-reply', 'cold'],
     ['error', 'agent-failed', 'cold'],
     ['die', 'agent-failed', 'cold'],
   ];

@@ -82,6 +82,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       endedAt: null,
     };
     let released: Promise<void> = Promise.resolve();
+    let giveBack: (warm: boolean) => void = () => undefined;
     try {
       const report = await dispatch(parts, order, control, marks, {
         dispatched: (message) => flights.update({ ...message, state: 'dispatched' }),
@@ -90,6 +91,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
         },
       });
       control.end();
+      if (report.kind === 'prompted') giveBack = report.giveBack;
       const message = await order.stored;
       if (report.kind === 'not-stored' || message === null) return;
       // A shutdown leaves the message as it is stored; the next start settles it.
@@ -107,6 +109,8 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       if (message !== null) flights.land(flights.current(message.id) ?? message);
     } finally {
       control.end();
+      // Where nothing was decided about it nobody knows what it is in the middle of.
+      giveBack(false);
       if (running.get(order.conversation)?.control === control) running.delete(order.conversation);
       await released;
     }

@@ -175,7 +175,7 @@ describe.skipIf(!haveHermes)('with real Hermes', () => {
   test('no answer and an error of the model are failures, and the next message works', async () => {
     const other = await newConversation();
     expect(problemOf(await send('SCRIPT:empty', other))).toBe('turn-no-reply');
-    expect(problemOf(await send('SCRIPT:broken', other))).toBe('turn-no-reply');
+    expect(problemOf(await send('SCRIPT:broken', other))).toBe('model-refused');
     expect(await replyText(await send('still there', other))).toContain('still there');
     expect((await texts(other)).filter((text) => text.includes('(empty)'))).toEqual([]);
   }, 180_000);
@@ -221,7 +221,7 @@ describe.skipIf(!haveHermes)('with real Hermes', () => {
   test('a model that is not there: told as a failure with what Hermes says about it', async () => {
     await model.stop();
     const message = await send('anybody?');
-    expect(problemOf(message)).toBe('turn-no-reply');
+    expect(problemOf(message)).toBe('model-unreachable');
     expect(message).toMatchObject({ problem: { detail: expect.stringContaining('It said: ') } });
     expect(await texts()).not.toContain('assistant: anybody?');
   }, 180_000);

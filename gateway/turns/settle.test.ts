@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import type { Locator } from '../ids.ts';
 import type { ClosingRow } from '../transcript/transcript.ts';
-import { childStaysWarm, settle, type TurnEnd, type TurnFacts } from './settle.ts';
+import { childStaysWarm, type Settlement, settle, type TurnEnd, type TurnFacts } from './settle.ts';
 
 const row = (more: Partial<ClosingRow> = {}): ClosingRow => ({
   locator: 'L' as Locator,
@@ -63,7 +63,6 @@ describe('rows that are no reply', () => {
   test('a step, a cut-off part, an empty answer', () => {
     for (const closing of [
       row({ hasToolCalls: true, finishReason: 'tool_calls' }),
-      row({ finishReason: 'length' }),
       row({ finishReason: 'content_filter' }),
       row({ finishReason: null, text: '(empty)' }),
       row({ text: ' \u0085' }),
@@ -92,7 +91,10 @@ test('a cancelled turn is cancelled, one stopped at its deadline is not', () => 
 test('what the agent said about its failure is quoted, what the model said is not', () => {
   const stated = settle(facts({ streamed: 'API call failed after 3 retries: Connection error.' }));
   expect(stated).toMatchObject({
-    problem: { detail: expect.stringContaining('Connection error'), stopReason: 'end_turn' },
+    problem: {
+      type: expect.stringMatching(/:model-unreachable$/),
+      detail: expect.stringContaining('Connection error'),
+    },
   });
   const prose = settle(facts({ streamed: 'My dear friend, the answer is' }));
   expect(JSON.stringify(prose)).not.toContain('friend');
@@ -115,7 +117,31 @@ test('a child that ended during the turn is named by its signal or exit code', (
   });
 });
 
-test('only a child that ended its turn by itself takes the next one', () => {
-  expect(ends.map((end) => childStaysWarm(end, false))).toEqual([true, false, false, false, false, false, false]);
-  expect(ends.some((end) => childStaysWarm(end, true))).toBe(false);
+test.each<[string, string, object]>([
+  ['HTTP 401: no such key', 'model-refused', { modelStatus: 401 }],
+  ['API call failed after 3 retries: HTTP 404: no such model', 'model-refused', { modelStatus: 404 }],
+  ['API call failed after 3 retries: HTTP 429: slow down', 'model-overloaded', { modelStatus: 429, retryAfter: 30 }],
+  ['API call failed after 3 retries: HTTP 500: x', 'model-failed', { modelStatus: 500 }],
+  ['Error: it broke', 'agent-failed', { stopReason: 'end_turn' }],
+])('%s is %s', (streamed, name, members) => {
+  expect(settle(facts({ streamed }))).toMatchObject({
+    outcome: 'failed',
+    problem: { type: `urn:edge-gateway:problem:${name}`, ...members },
+  });
+});
+
+test('a reply that reached the output limit, and an agent that ran out of memory, have names of their own', () => {
+  expect(problemOf({ closing: row({ finishReason: 'length' }) })).toBe('turn-output-limit');
+  const child = { generation: 3, code: null, signal: 'SIGKILL', report: '', outOfMemory: true };
+  expect(problemOf({ end: { kind: 'gone', child } })).toBe('agent-out-of-memory');
+});
+
+test('only a child that ended its turn by itself, and whose rows are known, takes the next one', () => {
+  const warm = (end: TurnEnd, cancelSent: boolean, settlement: Settlement = delivered) =>
+    childStaysWarm(end, cancelSent, settlement);
+  expect(ends.map((end) => warm(end, false))).toEqual([true, false, false, false, false, false, false]);
+  expect(ends.some((end) => warm(end, true))).toBe(false);
+  expect(warm(ended, false, settle(facts({ streamed: 'HTTP 401: no such key' })))).toBe(true);
+  expect(warm(ended, false, settle(facts({ streamed: 'My dear friend' })))).toBe(false);
+  expect(warm(ended, false, { outcome: 'cancelled' })).toBe(false);
 });

@@ -5,11 +5,11 @@
  */
 
 import type { ChildEnd } from '../../machine/launch.ts';
-import { statedFailure } from '../acp/agent-profile.ts';
+import { type StatedFailure, statedFailure } from '../acp/agent-profile.ts';
 import type { PromptEnd } from '../acp/client.ts';
 import { isReply } from '../acp/row-profile.ts';
 import { describeChildEnd } from '../machine/child-ends.ts';
-import { Problem, type ProblemDocument } from '../problem.ts';
+import { Problem, type ProblemDocument, type ProblemName } from '../problem.ts';
 import type { ClosingRow, TranscriptRow } from '../transcript/transcript.ts';
 
 /** How the wait for the prompt ended: with it, or without it. */
@@ -50,11 +50,23 @@ export function settle(facts: TurnFacts): Settlement {
 
 /**
  * Whether the child can take the next prompt. After `session/cancel` the pinned Hermes can answer every later prompt with
- * "Queued for the next turn", and after an error nobody knows: such a child is replaced.
+ * "Queued for the next turn", and after an error nobody knows. One that ended a turn without a row of its own may have
+ * failed to write it, and would write it behind the next turn's: only where it said itself that the model failed there was
+ * none to write.
  */
-export function childStaysWarm(end: TurnEnd, cancelSent: boolean): boolean {
-  return !cancelSent && end.kind === 'stopped' && end.stopReason === 'end_turn';
+export function childStaysWarm(end: TurnEnd, cancelSent: boolean, settlement: Settlement): boolean {
+  if (cancelSent || end.kind !== 'stopped' || end.stopReason !== 'end_turn') return false;
+  if (settlement.outcome === 'failed') return modelFailures.has(nameOf(settlement.problem));
+  return settlement.outcome === 'delivered';
 }
+
+const modelFailures: ReadonlySet<string> = new Set<ProblemName>([
+  'model-unreachable',
+  'model-refused',
+  'model-overloaded',
+  'model-failed',
+]);
+const nameOf = ({ type }: ProblemDocument): string => type.slice(type.lastIndexOf(':') + 1);
 
 function failure({ end, stopped, closing, sessionHeld, streamed }: TurnFacts): Problem {
   if (stopped === 'deadline')
@@ -89,23 +101,37 @@ function agentEnded(child: ChildEnd | null): Problem {
   if (child === null) return new Problem('agent-failed', 'The agent ended during the turn. Send the message again.');
   const { signal, code } = child;
   const detail = `The agent ended during the turn (${describeChildEnd(child)}). Send the message again.`;
-  return new Problem('agent-failed', detail, signal === null ? { exitCode: code } : { signal });
+  const name = child.outOfMemory ? 'agent-out-of-memory' : 'agent-failed';
+  return new Problem(name, detail, signal === null ? { exitCode: code } : { signal });
 }
 
 const refused = (): Problem => new Problem('turn-refused', 'The agent refused the turn. Send the message again.');
 
 function stoppedWithoutReply(stopReason: string, closing: ClosingRow | null, streamed: string): Problem {
   const members = { stopReason };
-  const said = statedFailure(streamed);
-  if (said !== null) return new Problem('turn-no-reply', `The agent gave no reply. It said: ${said}`, members);
+  // It stands in the transcript as far as it came.
   if (closing?.finishReason === 'length') {
     return new Problem(
-      'turn-no-reply',
+      'turn-output-limit',
       'The reply was cut off at the output limit of the model. Ask for a shorter one.',
       members,
     );
   }
+  const stated = statedFailure(streamed);
+  if (stated?.of === 'model') return modelFailure(stated);
+  if (stated !== null) return new Problem('agent-failed', `The agent failed. It said: ${stated.words}`, members);
   return new Problem('turn-no-reply', 'The agent ended the turn without a reply. Send the message again.', members);
+}
+
+/** Seconds after which to ask a provider again that takes no more requests: Hermes has tried for some time by then. */
+const overloadedSeconds = 30;
+
+function modelFailure({ httpStatus, words }: StatedFailure): Problem {
+  const said = `The agent gave no reply. It said: ${words}`;
+  if (httpStatus === null) return new Problem('model-unreachable', said);
+  const members = { modelStatus: httpStatus };
+  if (httpStatus === 429) return new Problem('model-overloaded', said, { ...members, retryAfter: overloadedSeconds });
+  return new Problem(httpStatus < 500 ? 'model-refused' : 'model-failed', said, members);
 }
 
 /** What is told of a conversation whose transcript is gone: never a fresh session in its place. */

@@ -1,11 +1,13 @@
 /**
  * `bench fairness`: while one conversation's holder copies gigabytes, and while its boundary is pulled and pushed, another
- * holder asks for attributes and a client asks the authority, as the API does. Aims: `stat` p99 ≤ 20 ms, the API's p99 ≤ 50 ms.
+ * holder asks for attributes, and a client the authority. Then the same with a whole gateway, whose own API is asked. Aims:
+ * `stat` p99 ≤ 20 ms, the API's p99 ≤ 50 ms.
  */
 import { join } from 'node:path';
 import { CloudFiles } from '../../machine/agentfs/cloud.ts';
 import { HranaDatabase } from '../../machine/agentfs/hrana.ts';
 import { removeScratch, scratchDirectory } from '../harness/scratch.ts';
+import { type ApiFigures, measureApi } from './fairness-api.ts';
 import { type Figures, figuresHeader, figuresOf, formatFigures, rounded } from './figures.ts';
 import { BenchAuthority, BenchMachine } from './machine.ts';
 
@@ -13,15 +15,22 @@ const quietSeconds = 3;
 const copySeconds = Number(process.env.EDGE_BENCH_COPY_SECONDS ?? 10);
 /** Of what a push takes, this much is looked at. */
 const pushSeconds = Number(process.env.EDGE_BENCH_PUSH_SECONDS ?? 15);
-const apiPauseMs = 10;
+const authorityPauseMs = 10;
 const [copier, other] = ['conv_copier', 'conv_other'];
 
 interface Phase {
   readonly stat: Figures;
-  readonly api: Figures;
+  readonly authority: Figures;
 }
 
 export async function benchFairness() {
+  const { holders, ...figures } = await besideHolder();
+  const api = await measureApi({ quiet: quietSeconds, copy: copySeconds, push: pushSeconds });
+  reportApi(api);
+  return { ...figures, ...asJson(holders, api) };
+}
+
+async function besideHolder() {
   const scratch = scratchDirectory('fair');
   const authority = await BenchAuthority.start(scratch, [copier, other]);
   const machine = await BenchMachine.start(join(scratch, 'machine'), authority.address);
@@ -35,19 +44,19 @@ export async function benchFairness() {
 
     const during = async (seconds: number): Promise<Phase> => {
       let isOver = false;
-      const api = (async () => {
+      const authorityAnswers = (async () => {
         const samples: number[] = [];
         while (!isOver) {
           const from = performance.now();
           await cloud.stat(`conversations/${other}/work`);
           samples.push(performance.now() - from);
-          await Bun.sleep(apiPauseMs);
+          await Bun.sleep(authorityPauseMs);
         }
         return samples;
       })();
       const { value } = await looks.do('stat_for', seconds);
       isOver = true;
-      return { stat: figuresOf(value as number[]), api: figuresOf(await api) };
+      return { stat: figuresOf(value as number[]), authority: figuresOf(await authorityAnswers) };
     };
 
     const quiet = await during(quietSeconds);
@@ -60,28 +69,13 @@ export async function benchFairness() {
     await machine.begin(other);
     const whilePulling = await during(quietSeconds);
     const { peakMb } = await machine.memory();
-    report({ quiet, whileCopying, whilePushing, whilePulling });
+    const holders = { quiet, copying: whileCopying, pushing: whilePushing, pulling: whilePulling };
+    report(holders);
     console.log(
       `copied ${Number(copied).toFixed(0)} MB in ${copySeconds} s; the machine had at most ${peakMb.toFixed(0)} MB`,
     );
     void pushing.catch(() => undefined);
-    return {
-      copied_mb: rounded(Number(copied)),
-      machine_peak_mb: rounded(peakMb),
-      ...Object.fromEntries(
-        Object.entries({ quiet, copying: whileCopying, pushing: whilePushing, pulling: whilePulling }).map(
-          ([name, { stat, api }]) => [
-            name,
-            {
-              stat_p50_ms: rounded(stat.p50),
-              stat_p99_ms: rounded(stat.p99),
-              api_p50_ms: rounded(api.p50),
-              api_p99_ms: rounded(api.p99),
-            },
-          ],
-        ),
-      ),
-    };
+    return { copied_mb: rounded(Number(copied)), machine_peak_mb: rounded(peakMb), holders };
   } finally {
     // What was copied need not be pushed.
     await machine.kill();
@@ -90,10 +84,32 @@ export async function benchFairness() {
   }
 }
 
+function asJson(phases: Readonly<Record<string, Phase>>, api: Readonly<Record<string, ApiFigures>>) {
+  const named = (name: string, { p50, p99 }: Figures) => ({
+    [`${name}_p50_ms`]: rounded(p50),
+    [`${name}_p99_ms`]: rounded(p99),
+  });
+  return Object.fromEntries(
+    Object.entries(phases).map(([name, { stat, authority }]) => {
+      const own = api[name];
+      const ofApi = own ? { ...named('api_get', own.get), ...named('api_post', own.post) } : {};
+      return [name, { ...named('stat', stat), ...named('authority', authority), ...ofApi }];
+    }),
+  );
+}
+
 function report(phases: Readonly<Record<string, Phase>>): void {
   console.log(`\nmilliseconds\n${figuresHeader}`);
-  for (const [name, { stat, api }] of Object.entries(phases)) {
+  for (const [name, { stat, authority }] of Object.entries(phases)) {
     console.log(formatFigures(`${name}: stat of another holder`, stat));
-    console.log(formatFigures(`${name}: a question to the authority`, api));
+    console.log(formatFigures(`${name}: a question to the authority`, authority));
+  }
+}
+
+function reportApi(phases: Readonly<Record<string, ApiFigures>>): void {
+  console.log(`\nmilliseconds, of a gateway whose agent does the same\n${figuresHeader}`);
+  for (const [name, { get, post }] of Object.entries(phases)) {
+    console.log(formatFigures(`${name}: GET of a conversation`, get));
+    console.log(formatFigures(`${name}: POST of a message`, post));
   }
 }

@@ -1,4 +1,5 @@
 /** `bun run bench [NAME …] [--json]`: measures the built executable beside its peers in the same run. */
+import { benchEvents } from './events.ts';
 import { benchFairness } from './fairness.ts';
 import { benchFiles } from './files.ts';
 import { benchGit } from './git.ts';
@@ -7,6 +8,7 @@ import { benchSync } from './sync.ts';
 import { benchTurn } from './turn.ts';
 
 const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
+  events: benchEvents,
   fairness: benchFairness,
   files: benchFiles,
   git: benchGit,

@@ -81,18 +81,19 @@ export class ScriptedModel {
   readonly #scripts: { readonly match: Match; readonly steps: readonly Step[] }[] = [];
   #calls = 0;
 
-  private constructor() {
+  private constructor(port: number) {
     this.#server = Bun.serve({
       hostname: '127.0.0.1',
-      port: 0,
+      port,
       idleTimeout: 0,
       maxRequestBodySize: 256 * 1024 * 1024,
       fetch: (request) => this.#answer(request),
     });
   }
 
-  static start(): ScriptedModel {
-    return new ScriptedModel();
+  /** @param port that of one that was stopped, to take its place */
+  static start(port = 0): ScriptedModel {
+    return new ScriptedModel(port);
   }
 
   /** The base URL for an OpenAI client. */

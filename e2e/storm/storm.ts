@@ -11,11 +11,23 @@ import { Reader } from './reader.ts';
 import { KeptGateway, Moments, strike, turnMs, untilReady } from './strikes.ts';
 import { sendUntilAccepted } from './writer.ts';
 
-/** A message has ended by then, whoever died meanwhile; a turn itself takes a second or two. */
-const endMs = 240_000;
+/**
+ * A message has ended by then, whoever died meanwhile. A turn itself takes a second or two, but after each strike the agents
+ * of all conversations start anew, and some may have to wait for the others.
+ */
+const endMsOf = ({ conversations }: Plan): number => 180_000 + 60_000 * conversations.length;
 
 /** From a request to the model until its last word is at the agent. */
 const answeredMs = 60;
+
+/** A long storm tells how far it is. */
+const progressStrikes = 10;
+
+/** One conversation's client, and what it has sent. */
+interface Played {
+  readonly reader: Reader;
+  readonly sent: Sent[];
+}
 
 export interface Verdict {
   readonly complaints: readonly string[];
@@ -34,13 +46,20 @@ export async function playStorm(plan: Plan): Promise<Verdict> {
     moments.reached('asked');
     setTimeout(() => moments.reached('answered'), answeredMs);
   });
-  const environment = { EDGE_MODEL_URL: model.url, EDGE_MODEL: 'scripted', EDGE_MODEL_KEY: 'none' };
+  const environment = {
+    EDGE_MODEL_URL: model.url,
+    EDGE_MODEL: 'scripted',
+    EDGE_MODEL_KEY: 'none',
+    // Started all at once after each strike they would only take each other's time until the next one; and so they are evicted.
+    EDGE_MAX_HOLDERS: '4',
+  };
   const token = firstToken({ ...environment, EDGE_DATA_DIR: data });
   const kept = await KeptGateway.start(environment, data);
+  const endMs = endMsOf(plan);
   const api = () => new Api(kept.url, token);
   await api().post('/v1/specialists', { name: 'Eleanora', persona: 'Be brief.' });
   const readers: Reader[] = [];
-  const all: { reader: Reader; sent: Sent[] }[] = [];
+  const all: Played[] = [];
   try {
     for (const _ of plan.conversations) {
       const conversation = await api().createConversation('Eleanora');
@@ -53,6 +72,10 @@ export async function playStorm(plan: Plan): Promise<Verdict> {
       });
       const sent: Sent[] = [];
       all.push({ reader, sent });
+      const ended = (id: string) =>
+        reader.end(id, endMs).catch((error: Error) => {
+          throw new Error(`${error.message}\n${kept.current.log.slice(-8_000)}`);
+        });
       for (const planned of messages) {
         const place = { url: kept.url, token, conversation: reader.conversation };
         const before = hermesProcesses(kept.current.pid).length;
@@ -60,9 +83,9 @@ export async function playStorm(plan: Plan): Promise<Verdict> {
         sent.push({ planned, id });
         moments.reached('accepted');
         if (before < plan.conversations.length) moments.reached('starting');
-        if (!planned.hurries) await reader.end(id, endMs);
+        if (!planned.hurries) await ended(id);
       }
-      for (const { id } of sent) await reader.end(id, endMs);
+      for (const { id } of sent) await ended(id);
     });
     const sending = Promise.all(clients);
     let isOver = false;
@@ -81,6 +104,7 @@ export async function playStorm(plan: Plan): Promise<Verdict> {
       await untilReady(kept);
       // Something has to get through between two strikes, or nothing is tested but starting.
       await moments.next('delivered', turnMs);
+      if (strikes % progressStrikes === 0) console.log(`storm: ${progressOf(strikes, kept, all)}`);
     }
     await sending;
     await untilReady(kept);
@@ -92,16 +116,19 @@ export async function playStorm(plan: Plan): Promise<Verdict> {
   }
 }
 
+function progressOf(strikes: number, { restarts }: KeptGateway, all: readonly Played[]): string {
+  const messages = all.flatMap(({ sent }) => sent).length;
+  const complaints = all.flatMap(({ reader }) => reader.complaints);
+  return JSON.stringify({ strikes, restarts, messages, complaints });
+}
+
 function script(model: ScriptedModel, { id, usesTool }: PlannedMessage): void {
   const answer = { do: 'say-slowly', text: replyTo(id), pauseMs: 15 } as const;
   if (usesTool) model.on(textOf(id), call('terminal', { command: `echo ${id} >> /workspace/log` }), answer);
   else model.on(textOf(id), answer);
 }
 
-async function judge(
-  api: Api,
-  all: readonly { reader: Reader; sent: Sent[] }[],
-): Promise<Pick<Verdict, 'complaints' | 'ends'>> {
+async function judge(api: Api, all: readonly Played[]): Promise<Pick<Verdict, 'complaints' | 'ends'>> {
   const complaints: string[] = [];
   const ends: Record<string, number> = {};
   for (const { reader, sent } of all) {

@@ -152,6 +152,49 @@ describe('the WebSocket', () => {
     await again.close();
   });
 
+  test('while others write, a client that comes back gets each frame once and in order', async () => {
+    const [own, other] = [await gateway.newConversation(), await gateway.newConversation()];
+    const before = gateway.bus.position;
+    let writing = true;
+    const writers = [own, own, other, other].map(async (to, writer) => {
+      for (let n = 0; n < 25; n += 1) {
+        const id = await send(`w${writer} ${n}`, to);
+        await gateway.turns.start(id);
+        await gateway.turns.deliver(id, `to ${id}`);
+      }
+    });
+    const everything = Promise.all(writers).finally(() => {
+      writing = false;
+    });
+    // A client that goes away every few frames, without having read to any end, and resumes after the last one it has.
+    const seen: Got[] = [];
+    let last = before;
+    const follow = async (frames: number): Promise<void> => {
+      const client = await Client.open();
+      client.send({ type: 'subscribe', conversation: own, after: last });
+      while (writing && client.got.filter(({ seq }) => seq !== undefined).length < frames) await Bun.sleep(2);
+      const got = client.got.filter(({ seq }) => seq !== undefined);
+      seen.push(...got);
+      last = Number(got.at(-1)?.seq ?? last);
+      await client.close();
+    };
+    while (writing) await follow(7);
+    await everything;
+    const client = await Client.open();
+    client.send({ type: 'subscribe', conversation: own, after: last });
+    const end = await send('the end', own);
+    await client.frame({ type: 'message.accepted', message: end });
+    seen.push(...client.got.filter(({ seq }) => seq !== undefined));
+    await client.close();
+
+    const logged = await gateway.governance.eventsAfter(before, 10_000);
+    const expected = logged.events.filter((event) => event.conversation === own);
+    expect(seen.map(({ seq, type }) => `${seq} ${type}`)).toEqual(expected.map(({ seq, type }) => `${seq} ${type}`));
+    expect(expected.length).toBe(151);
+    const texts = seen.filter(({ type }) => type === 'reply.delivered');
+    expect(texts.every(({ text, message }) => text === `to ${message}`)).toBe(true);
+  }, 60_000);
+
   test('messages are sent over it, in order and exactly', async () => {
     const client = await Client.open();
     const count = gateway.turns.submissions.length;

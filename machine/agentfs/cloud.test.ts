@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test';
 import { startAuthority, type TestAuthority } from './authority.fixture.ts';
 import { CloudFiles } from './cloud.ts';
+import { type ByteRange, contentsOf } from './cloud-contents.ts';
 import { FileError } from './errors.ts';
 import { isDirectory } from './schema.ts';
 
@@ -45,10 +46,22 @@ test('a file larger than a request is written in several and named last; read wh
   for (let at = 0; at < large.length; at += bytes.length) large.set(bytes.subarray(0, large.length - at), at);
   expect((await cloud.writeFileOnce('/big/file', large)).outcome).toBe('written');
   expect(Buffer.from(await cloud.readFile('/big/file')).equals(large)).toBe(true);
-  const { inode, parts } = await cloud.openFile('/big/file');
-  let size = 0;
-  for await (const part of parts) size += part.length;
-  expect(size).toBe(inode.size);
+  const inode = (await cloud.stat('/big/file'))!;
+  const read = async (range?: ByteRange): Promise<Buffer> => {
+    const parts: Uint8Array[] = [];
+    for await (const part of contentsOf(authority.sql, inode, await cloud.chunkSize(), range)) parts.push(part);
+    return Buffer.concat(parts);
+  };
+  expect((await read()).equals(large)).toBe(true);
+  for (const [start, end] of [
+    [0, 1],
+    [65_535, 65_537],
+    [1_048_575, 3_000_001],
+    [5 * 1024 ** 2, 5 * 1024 ** 2 + 17],
+    [7, 7],
+  ] as const) {
+    expect((await read({ start, end })).equals(large.subarray(start, end))).toBe(true);
+  }
   expect(await errnoOf(cloud.readFile('/big/file', 1024))).toBe('EFBIG');
   // A second one of that name leaves nothing behind.
   expect((await cloud.writeFileOnce('/big/file', large.subarray(5))).outcome).toBe('exists');

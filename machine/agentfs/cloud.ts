@@ -2,11 +2,12 @@
  * The organization's files as the gateway reaches them: straight in the cloud AgentFS, by SQL over Hrana, on the same schema
  * and with the same ids as the machine. The machine sees them by its next pull (ADR-046 §1, §5).
  */
+import { contentsOf } from './cloud-contents.ts';
+import { fresh, holdsOneMore, insertInode, insertName, namesOf, removeFile, rowsOf, touch } from './cloud-rows.ts';
 import { FileError } from './errors.ts';
-import type { HranaDatabase, ResultSet, SqlStatement } from './hrana.ts';
-import { dentryId, directoryIno, randomIno, rootIno } from './ids.ts';
+import type { HranaDatabase, SqlStatement } from './hrana.ts';
+import { directoryIno, randomIno, rootIno } from './ids.ts';
 import { type Inode, inodeColumns, inodeOfRow, now } from './inode.ts';
-import { requireName } from './namespace.ts';
 import { defaultChunkSize, isDirectory, isRegular, modeDirectory, modeRegular, schemaStatements } from './schema.ts';
 import { defaultLimits } from './store.ts';
 
@@ -137,17 +138,11 @@ export class CloudFiles {
     if (inode.size > limit) throw new FileError('EFBIG', `${path} has ${inode.size} bytes`);
     const whole = new Uint8Array(inode.size);
     let at = 0;
-    for await (const part of this.#parts(inode)) {
+    for await (const part of contentsOf(this.#sql, inode, await this.chunkSize())) {
       whole.set(part, at);
       at += part.length;
     }
     return whole;
-  }
-
-  /** The same, piece by piece, for a file of any size. Its length is that of the inode, which is read first. */
-  async openFile(path: string): Promise<{ inode: Inode; parts: AsyncGenerator<Uint8Array> }> {
-    const inode = await this.#regular(path);
-    return { inode, parts: this.#parts(inode) };
   }
 
   /** A directory's entries, by name. */
@@ -226,86 +221,4 @@ export class CloudFiles {
     }
     return statements;
   }
-
-  async *#parts({ ino, size }: Inode): AsyncGenerator<Uint8Array> {
-    const chunkSize = await this.chunkSize();
-    const perRequest = Math.max(1, Math.floor(bytesPerRequest / chunkSize));
-    for (let first = 0; first * chunkSize < size; first += perRequest) {
-      const end = Math.min(size, (first + perRequest) * chunkSize);
-      const part = new Uint8Array(end - first * chunkSize);
-      const { rows } = await this.#sql.execute(
-        'SELECT chunk_index, data FROM fs_data WHERE ino = ? AND chunk_index >= ? AND chunk_index < ?',
-        [ino, first, first + perRequest],
-      );
-      for (const [index, data] of rows) {
-        const at = (Number(index) - first) * chunkSize;
-        const bytes = data instanceof Uint8Array ? data : new TextEncoder().encode(String(data));
-        part.set(bytes.subarray(0, part.length - at), at);
-      }
-      yield part;
-    }
-  }
-}
-
-function namesOf(path: string): string[] {
-  const names = path.split('/').filter((name) => name !== '');
-  for (const name of names) requireName(name);
-  return names;
-}
-
-function fresh(ino: number, mode: number, size: number): Inode {
-  const stamp = now();
-  return { ino, mode, nlink: 1, uid: 0, gid: 0, size, rdev: 0, atime: stamp, mtime: stamp, ctime: stamp };
-}
-
-function insertInode(inode: Inode): SqlStatement {
-  const { seconds, nanoseconds } = inode.mtime;
-  return {
-    sql:
-      'INSERT INTO fs_inode (ino, mode, nlink, size, atime, mtime, ctime, atime_nsec, mtime_nsec, ctime_nsec) ' +
-      'VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
-    args: [
-      inode.ino,
-      inode.mode,
-      inode.nlink,
-      inode.size,
-      seconds,
-      seconds,
-      seconds,
-      nanoseconds,
-      nanoseconds,
-      nanoseconds,
-    ],
-  };
-}
-
-function insertName(parent: number, name: string, ino: number): SqlStatement {
-  return {
-    sql: 'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)',
-    args: [dentryId(parent, name), name, parent, ino],
-  };
-}
-
-function touch(ino: number): SqlStatement {
-  const { seconds, nanoseconds } = now();
-  return {
-    sql: 'UPDATE fs_inode SET mtime = ?, ctime = ?, mtime_nsec = ?, ctime_nsec = ? WHERE ino = ?',
-    args: [seconds, seconds, nanoseconds, nanoseconds, ino],
-  };
-}
-
-/** One directory more is in it, where it counts them. */
-function holdsOneMore(ino: number): SqlStatement {
-  return { sql: 'UPDATE fs_inode SET nlink = nlink + 1 WHERE ino = ? AND nlink > 1', args: [ino] };
-}
-
-function removeFile(ino: number): SqlStatement[] {
-  return [
-    { sql: 'DELETE FROM fs_data WHERE ino = ?', args: [ino] },
-    { sql: 'DELETE FROM fs_inode WHERE ino = ?', args: [ino] },
-  ];
-}
-
-function rowsOf({ columns, rows }: ResultSet): Record<string, ResultSet['rows'][number][number]>[] {
-  return rows.map((row) => Object.fromEntries(columns.map((column, at) => [column, row[at] ?? null])));
 }

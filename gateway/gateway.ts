@@ -17,6 +17,8 @@ import type { Conversation, Specialist } from './domain.ts';
 import { createEnvironment } from './environment/environment.ts';
 import { establishConversation, provisionOrganization } from './establishment.ts';
 import { createEventBus } from './events/bus.ts';
+import { createConversationFiles } from './files/conversation-files.ts';
+import { createInbox } from './files/inbox.ts';
 import type { Governance } from './governance/governance.ts';
 import { openGovernanceFor } from './governance-for.ts';
 import type { Health } from './http/deps.ts';
@@ -193,6 +195,8 @@ async function start(
   await within(stepMs, 'settling what the last run left', turns.start());
   stopping.throwIfAborted();
 
+  const inbox = createInbox({ sql: agentfs, files, limits: configuration.fileLimits, log: log.part('files') });
+  await within(stepMs, 'looking for unfinished uploads', inbox.removeLeftOvers());
   const establish = (id: Conversation['id'], specialist: Specialist) => establishConversation(files, id, specialist);
   const health = async (): Promise<Health> => {
     const checks = {
@@ -209,6 +213,13 @@ async function start(
     environment: createEnvironment({ governance, files, holders: machine.holders }),
     amendments,
     audit: createAudit({ database: agentfs, settleFiles: machine.settleFiles }),
+    inbox,
+    files: createConversationFiles({
+      sql: agentfs,
+      files,
+      settleFiles: machine.settleFiles,
+      largestFile: configuration.fileLimits.largestFile,
+    }),
     bus,
     logger: log.part('http'),
     version: programVersion,

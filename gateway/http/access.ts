@@ -31,6 +31,8 @@ export const access = {
   'GET /v1/conversations/:conversation/audit/tool-calls': auditors,
   'GET /v1/conversations/:conversation/audit/timeline': auditors,
   'GET /v1/conversations/:conversation/audit/diff': auditors,
+  'GET /v1/conversations/:conversation/files': everyone,
+  'GET /v1/conversations/:conversation/files/content': everyone,
   'GET /v1/events': everyone,
   'POST /v1/events/tickets': everyone,
   'GET /v1/specialists': everyone,

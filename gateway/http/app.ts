@@ -4,11 +4,13 @@ import type { Caller } from '../domain.ts';
 import { type Sink, Subscriber, type SubscriberParts } from '../events/subscriber.ts';
 import { Problem } from '../problem.ts';
 import type { Route } from './access.ts';
+import { MultipartForm } from './attachments.ts';
 import type { Connections } from './connections.ts';
 import type { ServerDeps } from './deps.ts';
 import { parseExactJson } from './exact-json.ts';
 import { type HttpLimits, readBody } from './limits.ts';
 import type { Metrics } from './metrics.ts';
+import { multipartBoundary } from './multipart.ts';
 import type { Tickets } from './tickets.ts';
 
 /** One request, from its arrival to its answer. */
@@ -17,6 +19,8 @@ export interface Call {
   /** `performance.now()` at its arrival. */
   readonly receivedAt: number;
   readonly route: Route | null;
+  /** Asked for as GET, and only its headers are sent. */
+  readonly isHead: boolean;
   /** Set once the request is authorized; null on public routes. */
   caller: Caller | null;
 }
@@ -42,7 +46,7 @@ export interface SocketData {
   readonly closed: () => void;
 }
 
-const noCall: Call = { id: '', receivedAt: 0, route: null, caller: null };
+const noCall: Call = { id: '', receivedAt: 0, route: null, isHead: false, caller: null };
 
 /**
  * `normalize` is off: Elysia must not rewrite what a client sent. Bodies go through our own parsers: bounded while they
@@ -59,7 +63,7 @@ export function createApp(limits: HttpLimits) {
     handler: { standardHostname: false },
   })
     .decorate('call', noCall)
-    .parser('message', ({ request }) => readJson(request, limits.messageBytes, limits.bodySeconds))
+    .parser('message', ({ request }) => formOf(request) ?? readJson(request, limits.messageBytes, limits.bodySeconds))
     .parser('environment', ({ request }) => readJson(request, limits.environmentBytes, limits.bodySeconds))
     .parser('jsonBody', ({ request }) => readJson(request, limits.bodyBytes, limits.bodySeconds));
 }
@@ -68,15 +72,27 @@ export type App = ReturnType<typeof createApp>;
 
 const jsonType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
 
+/** Null for a body that is no form. */
+function formOf(request: Request): MultipartForm | null {
+  const boundary = multipartBoundary(request.headers.get('content-type') ?? '');
+  if (boundary === null) return null;
+  requireNoEncoding(request);
+  return new MultipartForm(request, boundary);
+}
+
+function requireNoEncoding(request: Request): void {
+  const encoding = request.headers.get('content-encoding');
+  if (encoding !== null && encoding.toLowerCase() !== 'identity') {
+    throw new Problem('unsupported-media-type', 'Send the body without a content encoding');
+  }
+}
+
 async function readJson(request: Request, maxBytes: number, maxSeconds: number): Promise<unknown> {
   const type = request.headers.get('content-type');
   if (type === null || !jsonType.test(type)) {
     throw new Problem('unsupported-media-type', 'Send the body as application/json in UTF-8');
   }
-  const encoding = request.headers.get('content-encoding');
-  if (encoding !== null && encoding.toLowerCase() !== 'identity') {
-    throw new Problem('unsupported-media-type', 'Send the body without a content encoding');
-  }
+  requireNoEncoding(request);
   return parseExactJson(await readBody(request, maxBytes, maxSeconds));
 }
 

@@ -4,6 +4,8 @@ import type { Specialist } from '../domain.ts';
 import type { Environment } from '../environment/environment.ts';
 import type { EventFeed } from '../events/bus.ts';
 import type { SubscriberLimits } from '../events/subscriber.ts';
+import type { ConversationFiles } from '../files/conversation-files.ts';
+import type { Inbox } from '../files/inbox.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { ConversationId } from '../ids.ts';
 import type { Log } from '../log.ts';
@@ -25,6 +27,8 @@ export interface ServerDeps {
   readonly amendments: Pick<Amendments, 'edit' | 'reply'>;
   readonly audit: Audit;
   readonly environment: Environment;
+  readonly inbox: Inbox;
+  readonly files: ConversationFiles;
   readonly bus: EventFeed;
   readonly logger: Pick<Log, 'info' | 'error'>;
   readonly version: string;

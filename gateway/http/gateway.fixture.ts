@@ -8,6 +8,8 @@ import type { ContentBlock, Message, PhaseTimings, Role, SessionUpdate, Speciali
 import { roles } from '../domain.ts';
 import type { Environment } from '../environment/environment.ts';
 import { createEventBus, type EventFeed } from '../events/bus.ts';
+import type { ConversationFiles } from '../files/conversation-files.ts';
+import type { Inbox } from '../files/inbox.ts';
 import { embeddedDatabase } from '../governance/databases.fixture.ts';
 import { type OpenedGovernance, openGovernance } from '../governance/postgres.ts';
 import {
@@ -42,8 +44,20 @@ export class ScriptedTurns implements Turns {
     this.#bus = bus;
   }
 
+  /** What the content of a message is refused for. */
+  refuse: () => Problem | null = () => null;
+  /** What the next submission fails with. */
+  failNext: Problem | null = null;
+
+  refusal(): Problem | null {
+    return this.refuse();
+  }
+
   async submit(submission: Submission): Promise<Message> {
     const { content, conversation, idempotencyKey } = submission;
+    const failure = this.failNext;
+    this.failNext = null;
+    if (failure !== null) throw failure;
     const blocks: readonly ContentBlock[] = 'text' in content ? [{ type: 'text', text: content.text }] : content.blocks;
     if ('text' in content && content.text.trim() === '') throw new Problem('unprocessable-message', 'A blank text');
     const digest = new Bun.CryptoHasher('sha256').update(JSON.stringify(content)).digest('hex');
@@ -180,6 +194,18 @@ export const noEnvironment: Environment = {
   reissue: async () => ({ operation: 'op_none' as OperationId, conversations: [] }),
 };
 
+/** Every directory is empty, and so is every file. */
+const emptyFiles: ConversationFiles = {
+  list: async () => ({ entries: [], next: null }),
+  open: async () => ({ name: 'x', size: 0, version: 'v', modifiedAt: new Date(0), async *read() {} }),
+};
+
+/** Of an organization that takes no files. */
+const closedInbox: Inbox = {
+  begin: () => Promise.reject(new Problem('agentfs-unavailable', 'This test has no files')),
+  removeLeftOvers: async () => undefined,
+};
+
 export interface TestGateway {
   readonly url: string;
   readonly port: number;
@@ -190,6 +216,8 @@ export interface TestGateway {
   readonly transcript: MemoryTranscript;
   readonly amendments: ServerDeps['amendments'];
   readonly audit: Audit;
+  readonly inbox: Inbox;
+  readonly files: ConversationFiles;
   readonly specialist: Specialist;
   /** A secret for each role. */
   readonly tokens: Readonly<Record<Role, string>>;
@@ -232,6 +260,8 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     amendments,
     audit: emptyAudit,
     environment: noEnvironment,
+    inbox: closedInbox,
+    files: emptyFiles,
     bus,
     logger: { info: record, error: record },
     version: '0.0.0-test',
@@ -257,6 +287,8 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     transcript,
     amendments,
     audit: options.audit ?? emptyAudit,
+    inbox: options.inbox ?? closedInbox,
+    files: options.files ?? emptyFiles,
     specialist,
     tokens,
     established,

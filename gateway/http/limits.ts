@@ -8,7 +8,9 @@ export interface HttpLimits {
   readonly bodyBytes: number;
   /** Body of the organization's variables. */
   readonly environmentBytes: number;
-  /** How long the bytes of a body may take to arrive, in seconds. */
+  /** Texts and files of one message together. */
+  readonly messageParts: number;
+  /** How long the bytes of a body may take to arrive, in seconds; of a form, how long it may pause. */
   readonly bodySeconds: number;
   /** Path and query. Bun itself ends requests with more than 16 KiB of headers with 431. */
   readonly urlBytes: number;
@@ -20,12 +22,18 @@ export interface HttpLimits {
   readonly pendingFrames: number;
   /** Invalid frames after which a WebSocket is closed. */
   readonly invalidFrames: number;
+  /** Downloads that run at the same time, of one token and of all. */
+  readonly downloadsPerToken: number;
+  readonly downloads: number;
+  /** For a client to take one piece (1 MiB) of a download, in seconds. */
+  readonly downloadPieceSeconds: number;
   /** Tickets that were given out and are not used yet, of one token. */
   readonly ticketsPerToken: number;
 }
 
 export const defaultHttpLimits: HttpLimits = {
   messageBytes: 4 * 1024 * 1024,
+  messageParts: 256,
   bodyBytes: 64 * 1024,
   environmentBytes: 256 * 1024,
   bodySeconds: 60,
@@ -34,6 +42,9 @@ export const defaultHttpLimits: HttpLimits = {
   connectionsPerToken: 32,
   pendingFrames: 8,
   invalidFrames: 5,
+  downloadsPerToken: 16,
+  downloads: 128,
+  downloadPieceSeconds: 300,
   ticketsPerToken: 16,
 };
 
@@ -67,6 +78,57 @@ export async function readBody(request: Request, maxBytes: number, maxSeconds: n
     await reader.cancel().catch(() => undefined);
     if (error instanceof Problem) throw error;
     throw new Problem('invalid-request', 'The body broke off');
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** What a request says of its body's length; null when it does not. */
+export function declaredBytes(request: Request): number | null {
+  const declared = request.headers.get('content-length');
+  return declared === null ? null : Number(declared);
+}
+
+/**
+ * A body as it arrives, for whoever takes it as fast as he can. Throws `body-too-large` beyond `maxBytes`, and `invalid-request`
+ * when it breaks off or nothing comes for `pauseSeconds`.
+ */
+export async function* streamBody(
+  request: Request,
+  maxBytes: number,
+  pauseSeconds: number,
+): AsyncGenerator<Uint8Array> {
+  if (request.body === null) return;
+  const reader: Reader = request.body.getReader();
+  let size = 0;
+  try {
+    for (;;) {
+      const { value, done } = await readInTime(reader, pauseSeconds);
+      if (done) break;
+      size += value.byteLength;
+      if (size > maxBytes) throw tooLarge(maxBytes);
+      yield value;
+    }
+    readToTheEnd.add(request);
+  } catch (error) {
+    if (error instanceof Problem) throw error;
+    throw new Problem('invalid-request', 'The body broke off');
+  } finally {
+    // Of a stream that broke off the cancelling fails too; there is nothing left to cancel then.
+    if (!readToTheEnd.has(request)) await reader.cancel().catch(() => undefined);
+  }
+}
+
+type Piece = Awaited<ReturnType<ReadableStreamDefaultReader<Uint8Array>['read']>>;
+
+async function readInTime(reader: Reader, pauseSeconds: number): Promise<Piece> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const paused = new Promise<never>((_, reject) => {
+    const problem = new Problem('invalid-request', `Nothing of the body came for ${pauseSeconds} seconds`);
+    timer = setTimeout(() => reject(problem), pauseSeconds * 1_000);
+  });
+  try {
+    return await Promise.race([reader.read(), paused]);
   } finally {
     clearTimeout(timer);
   }

@@ -6,13 +6,14 @@ import type { Message, UpdateView } from '../domain.ts';
 import { updateViewOf } from '../events/frames.ts';
 import { Problem } from '../problem.ts';
 import { type App, callerOf, type HttpContext } from './app.ts';
+import { MultipartForm, submitForm } from './attachments.ts';
 import { findConversation } from './conversations.ts';
 import { checkIdempotencyKey, contentOf, messageContent, messageShown, showMessage } from './message-content.ts';
 import { operation } from './openapi.ts';
 import { preferredWait } from './prefer.ts';
 import { problemResponse } from './problems.ts';
 import { jsonResponse } from './responses.ts';
-import { conversationPath, exactBody, messagePath, notFound } from './schemas.ts';
+import { conversationPath, exactBodyOr, messagePath, notFound } from './schemas.ts';
 
 const replyShown = v.object({ locator: v.string(), text: v.string(), card: v.optional(cardShown) });
 const sent = v.object({ message: messageShown });
@@ -26,12 +27,11 @@ export function addMessages(app: App, context: HttpContext): void {
     async ({ params, body, request, call }) => {
       const idempotencyKey = checkIdempotencyKey(request.headers.get('idempotency-key'));
       const conversation = await findConversation(governance, params.conversation);
-      const message = await turns.submit({
-        conversation,
-        content: contentOf(body),
-        idempotencyKey,
-        receivedAt: call.receivedAt,
-      });
+      const order = { conversation, idempotencyKey, receivedAt: call.receivedAt };
+      const message =
+        body instanceof MultipartForm
+          ? await submitForm(context, body, order)
+          : await turns.submit({ ...order, content: contentOf(body as v.InferOutput<typeof messageContent>) });
       const waitSeconds = preferredWait(request.headers.get('prefer'), limits.waitSeconds);
       if (waitSeconds === null) return jsonResponse(202, { message: showMessage(message) });
       // Bun ends a request that is silent for long; this one is meant to be.
@@ -43,7 +43,7 @@ export function addMessages(app: App, context: HttpContext): void {
     {
       parse: 'message',
       params: conversationPath,
-      body: exactBody(messageContent),
+      body: exactBodyOr(MultipartForm, messageContent),
       detail: operation(
         'Messages',
         'Send a message',
@@ -55,6 +55,17 @@ export function addMessages(app: App, context: HttpContext): void {
           description:
             'With `Prefer: wait=SECONDS` the answer is the reply, or the problem document of the failed turn with the ' +
             "message's id in `message`. Closing the connection ends only the waiting.",
+          form: {
+            schema: {
+              type: 'object',
+              description: 'Texts and files in the order of the message. Each file goes to the agent as a link to it.',
+              properties: {
+                text: { type: 'array', items: { type: 'string' } },
+                file: { type: 'array', items: { type: 'string', format: 'binary' } },
+              },
+              additionalProperties: false,
+            },
+          },
           parameters: [
             { name: 'Idempotency-Key', in: 'header', description: 'Sent again, it answers with the first message.' },
             { name: 'Prefer', in: 'header', description: `wait=SECONDS, at most ${limits.waitSeconds}.` },

@@ -24,12 +24,18 @@ export interface Parameter {
   readonly description: string;
 }
 
+/** A body as a multipart form: its fields as JSON Schema, and what they carry. */
+export interface Form {
+  readonly schema: Readonly<Record<string, unknown>>;
+}
+
 export interface Operation {
   readonly summary: string;
   readonly description?: string;
   readonly tags: string[];
   readonly responses: Record<string, Record<string, unknown> & { description: string }>;
   readonly 'x-parameters'?: readonly Parameter[];
+  readonly 'x-form'?: Form;
 }
 
 /** The OpenAPI side of one route, given to Elysia as its `detail`. */
@@ -37,7 +43,7 @@ export function operation(
   tag: string,
   summary: string,
   answers: Readonly<Record<number, Answer>>,
-  more: { readonly description?: string; readonly parameters?: readonly Parameter[] } = {},
+  more: { readonly description?: string; readonly parameters?: readonly Parameter[]; readonly form?: Form } = {},
 ): Operation {
   const responses: Operation['responses'] = {};
   for (const [status, { description, schema, media }] of Object.entries(answers)) {
@@ -53,6 +59,7 @@ export function operation(
     responses,
     ...(more.description === undefined ? {} : { description: more.description }),
     ...(more.parameters === undefined ? {} : { 'x-parameters': more.parameters }),
+    ...(more.form === undefined ? {} : { 'x-form': more.form }),
   };
 }
 
@@ -95,7 +102,11 @@ export function buildDocument(app: AnyElysia, version: string): OpenApiDocument 
     const shown = path.replace(/:(\w+)/g, '{$1}');
     const made = (generated.paths as Record<string, Record<string, unknown>>)[shown]?.[method.toLowerCase()];
     if (made === undefined) throw new Error(`${route} has no OpenAPI operation`);
-    const { 'x-parameters': parameters, ...rest } = made as OpenApiOperation & Pick<Operation, 'x-parameters'>;
+    const {
+      'x-parameters': parameters,
+      'x-form': form,
+      ...rest
+    } = made as OpenApiOperation & Pick<Operation, 'x-parameters' | 'x-form'>;
     const body = bodies.get(route) as v.GenericSchema | undefined;
     paths[shown] = {
       ...paths[shown],
@@ -109,10 +120,18 @@ export function buildDocument(app: AnyElysia, version: string): OpenApiDocument 
                 ...parameters.map((one) => ({ ...one, schema: { type: 'string' } })),
               ],
             }),
-        // The plugin leaves the content out of a body with a parser of its own, and ours take JSON alone.
+        // The plugin leaves the content out of a body with a parser of its own; ours take JSON, and forms where they say so.
         ...(body === undefined
           ? {}
-          : { requestBody: { required: true, content: { 'application/json': { schema: toJson(body, 'input') } } } }),
+          : {
+              requestBody: {
+                required: true,
+                content: {
+                  'application/json': { schema: toJson(body, 'input') },
+                  ...(form === undefined ? {} : { 'multipart/form-data': { schema: form.schema } }),
+                },
+              },
+            }),
         responses: { ...rest.responses, default: { $ref: '#/components/responses/Problem' } },
         ...(access[route] === 'public' ? { security: [] } : {}),
       },

@@ -11,6 +11,7 @@ export function problemResponse(document: ProblemDocument, headers: Readonly<Rec
   if (document.status === 401) response.headers.set('www-authenticate', 'Bearer realm="edge-gateway"');
   const { status, retryAfter } = document;
   if (status === 429 || status === 503) response.headers.set('retry-after', String(retryAfter ?? usualRetrySeconds));
+  if (status === 416) response.headers.set('content-range', `bytes */${document.size}`);
   for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
   return response;
 }

@@ -93,6 +93,12 @@ const table: Readonly<Record<string, Line>> = {
     sent: () => ({ body: { text: 'I am David' }, headers: { 'idempotency-key': fresh('key').replace(' ', '-') } }),
   },
   'GET /v1/conversations/{conversation}/events': { who: everyone, status: 200 },
+  'GET /v1/conversations/{conversation}/files': { who: everyone, status: 200 },
+  'GET /v1/conversations/{conversation}/files/content': {
+    who: everyone,
+    status: 200,
+    sent: () => ({ query: '?uri=file:///workspace/x' }),
+  },
   'GET /v1/conversations/{conversation}/audit/tool-calls': { who: auditors, status: 200 },
   'GET /v1/conversations/{conversation}/audit/timeline': { who: auditors, status: 200 },
   'GET /v1/conversations/{conversation}/audit/diff': { who: auditors, status: 200 },

@@ -35,6 +35,16 @@ export function exactBody<S extends v.GenericSchema>(schema: S): S {
   });
 }
 
+/** The same for a body that may also be one which its handler reads itself: such a one passes. */
+export function exactBodyOr<S extends v.GenericSchema, Other>(
+  other: abstract new (...args: never[]) => Other,
+  schema: S,
+): v.GenericSchema<v.InferInput<S> | Other, v.InferOutput<S> | Other> {
+  const exact = exactBody(schema)['~standard'].validate;
+  const validate = (value: unknown) => (value instanceof other ? { value } : exact(value));
+  return { ...schema, '~standard': { version: 1, vendor: 'valibot', validate } } as never;
+}
+
 export function query<S extends v.GenericSchema>(schema: S): S {
   return applied(schema, (value) => {
     const result = v.safeParse(schema, value);
@@ -134,6 +144,17 @@ export const toolCallsPage = query(
   }),
 );
 export const auditPage = query(v.object({ cursor: auditCursor, limit: pageLimit(200, 50) }));
+
+export const filesPage = query(
+  v.object({
+    path: v.optional(v.pipe(v.string(), v.maxLength(4_096)), '/workspace'),
+    cursor: auditCursor,
+    limit: pageLimit(1_000, 100),
+  }),
+);
+export const fileContentQuery = query(
+  v.object({ uri: v.pipe(v.string(), v.maxLength(8_192), v.description('Such as file:///workspace/report.pdf')) }),
+);
 
 /** A sequence number that a client has seen. */
 export const seqText = v.pipe(

@@ -12,6 +12,7 @@ import type { ServerDeps } from './deps.ts';
 import { addEnvironment } from './environment.ts';
 import { addEventSocket } from './event-socket.ts';
 import { addEventStream } from './event-stream.ts';
+import { addFiles } from './files.ts';
 import { defaultHttpLimits, frameOverheadBytes, hasUnreadBody } from './limits.ts';
 import { addMessages } from './messages.ts';
 import { createMetrics } from './metrics.ts';
@@ -134,6 +135,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   addTranscript(app, context);
   addReplies(app, context);
   addAudit(app, context);
+  addFiles(app, context);
   addEventStream(app, context);
   addEventSocket(app, context);
   addSpecialists(app, context);
@@ -157,6 +159,7 @@ export function createServer(deps: ServerDeps): HttpServer {
       receivedAt,
       match,
       route: match.kind === 'route' ? match.route : null,
+      isHead: incoming.method === 'HEAD',
       caller: null,
     };
     calls.set(request, call);

@@ -116,7 +116,12 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     }
   }
 
+  const refusal: Turns['refusal'] = (content) =>
+    blocksProblem(contentBlocks(content), { maxBlocks: limits.maxBlocks, maxBytes: limits.maxMessageBytes });
+
   return {
+    refusal,
+
     async start() {
       const ahead = await recover(parts, await governance.pending());
       for (const { message, blocks } of ahead) {
@@ -137,7 +142,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     async submit({ conversation, content, idempotencyKey, receivedAt }) {
       if (closing) throw new Problem('not-ready', 'The gateway is shutting down. Send the message again later.');
       const blocks = contentBlocks(content);
-      const flaw = blocksProblem(blocks, { maxBlocks: limits.maxBlocks, maxBytes: limits.maxMessageBytes });
+      const flaw = refusal({ blocks });
       if (flaw !== null) throw flaw;
       const place = queue.take(conversation.id);
       try {

@@ -1,6 +1,7 @@
 /** What HTTP and WebSocket ask of the turn engine (intake → dispatch → settle). Implemented in `engine.ts`. */
 import type { ContentBlock, Conversation, Message } from '../domain.ts';
 import type { ConversationId, Locator, MessageId } from '../ids.ts';
+import type { Problem } from '../problem.ts';
 
 export interface Submission {
   readonly conversation: Conversation;
@@ -17,6 +18,8 @@ export interface DeliveredReply {
 }
 
 export interface Turns {
+  /** Why `submit` would not take this content, whatever else there is; null when it would. */
+  refusal(content: Submission['content']): Problem | null;
   /**
    * Validates (the agent profile's rules), stores and queues a message. Throws a {@link Problem} when it cannot be sent
    * as it is. Returns the stored message: a repeated idempotency key answers with the first one.

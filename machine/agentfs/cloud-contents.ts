@@ -5,7 +5,7 @@
 import type { CloudSql } from './cloud.ts';
 import { rowsOf } from './cloud-rows.ts';
 import { FileError } from './errors.ts';
-import type { Inode } from './inode.ts';
+import type { Inode, Stamp } from './inode.ts';
 
 /** Contents of one answer. */
 const pieceBytes = 1024 * 1024;
@@ -18,7 +18,7 @@ export interface ByteRange {
 
 // One statement, so that the version and the bytes are of the same moment, and no reader takes the lock of writers.
 const piece =
-  'SELECT i.size AS size, i.mtime AS mtime, i.mtime_nsec AS mtime_nsec, d.chunk_index AS chunk_index, d.data AS data ' +
+  'SELECT i.size AS size, i.mtime AS mtime, i.mtime_nsec AS mtime_nsec, i.ctime AS ctime, i.ctime_nsec AS ctime_nsec, d.chunk_index AS chunk_index, d.data AS data ' +
   'FROM fs_inode i LEFT JOIN fs_data d ON d.ino = i.ino AND d.chunk_index >= ? AND d.chunk_index < ? WHERE i.ino = ?';
 
 /**
@@ -52,8 +52,8 @@ export async function* contentsOf(
   }
 }
 
-function isSameVersion({ size, mtime }: Inode, row: Readonly<Record<string, unknown>>): boolean {
-  return (
-    Number(row.size) === size && Number(row.mtime) === mtime.seconds && Number(row.mtime_nsec) === mtime.nanoseconds
-  );
+function isSameVersion({ size, mtime, ctime }: Inode, row: Readonly<Record<string, unknown>>): boolean {
+  const isStamp = (name: string, { seconds, nanoseconds }: Stamp) =>
+    Number(row[name]) === seconds && Number(row[`${name}_nsec`]) === nanoseconds;
+  return Number(row.size) === size && isStamp('mtime', mtime) && isStamp('ctime', ctime);
 }

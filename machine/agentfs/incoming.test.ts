@@ -144,7 +144,7 @@ test('a file that was removed while it came in fails, and late requests of it le
     authority.cloud,
   );
   async function* reaped() {
-    yield new Uint8Array(1024 * 1024 + 1);
+    yield new Uint8Array(2 * 1024 * 1024 + 1);
     await authority.sql.execute('DELETE FROM fs_data WHERE ino IN (SELECT ino FROM fs_inode WHERE nlink = 0)');
     await authority.sql.execute('DELETE FROM fs_inode WHERE nlink = 0');
   }
@@ -170,7 +170,7 @@ test('what a killed process left is found by the next one and removed, and nothi
 test('a database that is away fails the upload, and what is left is found later', async () => {
   const away = new IncomingFiles(new HranaDatabase(authority.address), authority.cloud);
   async function* loses() {
-    yield new Uint8Array(1024 * 1024);
+    yield new Uint8Array(2 * 1024 * 1024);
     authority.setReachable(false);
     yield new Uint8Array(1024 * 1024);
   }

@@ -54,13 +54,17 @@ export class IncomingFiles {
    */
   async receive(contents: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Nameless> {
     const inode = { ...fresh(randomIno(), modeRegular | 0o644, 0), nlink: 0 };
-    await this.#persist([noteNameless(inode.ino), insertNameless(inode)]);
+    const store = new Storing(inode, await this.#files.chunkSize(), maxBytes, (statements) =>
+      this.#persist(statements),
+    );
     try {
-      const { size, sha256 } = await this.#store(inode, contents, maxBytes);
+      for await (const part of contents) await store.add(part);
+      const { size, sha256 } = await store.end();
       await this.#verify({ ...inode, size }, sha256);
       return { ino: inode.ino, size, sha256 };
     } catch (error) {
-      await this.discard(inode.ino).catch(() => undefined); // noted: the next start removes it; the first failure counts
+      // Noted, so the next start removes what cannot be removed now; the first failure counts.
+      if (store.hasBegun) await this.discard(inode.ino).catch(() => undefined);
       throw error;
     }
   }
@@ -140,57 +144,6 @@ export class IncomingFiles {
     };
   }
 
-  async #store(
-    inode: Inode,
-    contents: AsyncIterable<Uint8Array>,
-    maxBytes: number,
-  ): Promise<{ size: number; sha256: string }> {
-    const chunkSize = await this.#files.chunkSize();
-    const buffer = new Uint8Array(Math.max(1, Math.floor(bytesPerRequest / chunkSize)) * chunkSize);
-    const digest = new Bun.CryptoHasher('sha256');
-    let size = 0;
-    let filled = 0;
-    for await (const part of contents) {
-      if (size + part.length > maxBytes) throw new FileError('EFBIG', `a file may have ${maxBytes} bytes`);
-      digest.update(part);
-      for (let at = 0; at < part.length; ) {
-        const taken = Math.min(part.length - at, buffer.length - filled);
-        buffer.set(part.subarray(at, at + taken), filled);
-        at += taken;
-        size += taken;
-        filled += taken;
-        if (filled < buffer.length) continue;
-        await this.#append(inode.ino, (size - filled) / chunkSize, buffer, chunkSize);
-        filled = 0;
-      }
-    }
-    if (filled > 0) await this.#append(inode.ino, (size - filled) / chunkSize, buffer.subarray(0, filled), chunkSize);
-    const { seconds, nanoseconds } = inode.mtime;
-    const [sized] = await this.#persist([
-      {
-        sql: 'UPDATE fs_inode SET size = ?, mtime = ?, mtime_nsec = ? WHERE ino = ? AND nlink = 0',
-        args: [size, seconds, nanoseconds, inode.ino],
-      },
-    ]);
-    requireRows(sized!, 1);
-    return { size, sha256: digest.digest('hex') };
-  }
-
-  async #append(ino: number, firstChunk: number, bytes: Uint8Array, chunkSize: number): Promise<void> {
-    const statements: SqlStatement[] = [];
-    for (let at = 0; at < bytes.length; at += chunkSize) {
-      const index = firstChunk + at / chunkSize;
-      statements.push({
-        // A request that was given up may arrive when its file is gone: then it must leave nothing.
-        sql:
-          'INSERT OR REPLACE INTO fs_data (ino, chunk_index, data) SELECT ?, ?, ? ' +
-          'WHERE EXISTS (SELECT 1 FROM fs_inode WHERE ino = ? AND nlink = 0)',
-        args: [ino, index, bytes.subarray(at, at + chunkSize), ino],
-      });
-    }
-    for (const result of await this.#persist(statements)) requireRows(result, 1);
-  }
-
   /** Reads back what the database has and compares it with what came. */
   async #verify(inode: Inode, sha256: string): Promise<void> {
     const digest = new Bun.CryptoHasher('sha256');
@@ -229,13 +182,77 @@ export class IncomingFiles {
   }
 }
 
+/** The contents of one file on their way into rows: whole chunks, as many as fit into a request. */
+class Storing {
+  readonly #inode: Inode;
+  readonly #chunkSize: number;
+  readonly #maxBytes: number;
+  readonly #persist: (statements: readonly SqlStatement[]) => Promise<ResultSet[]>;
+  readonly #buffer: Uint8Array;
+  readonly #digest = new Bun.CryptoHasher('sha256');
+  #filled = 0;
+  #size = 0;
+  hasBegun = false;
+
+  constructor(
+    inode: Inode,
+    chunkSize: number,
+    maxBytes: number,
+    persist: (statements: readonly SqlStatement[]) => Promise<ResultSet[]>,
+  ) {
+    this.#inode = inode;
+    this.#chunkSize = chunkSize;
+    this.#maxBytes = maxBytes;
+    this.#persist = persist;
+    this.#buffer = new Uint8Array(Math.max(1, Math.floor(bytesPerRequest / chunkSize)) * chunkSize);
+  }
+
+  async add(part: Uint8Array): Promise<void> {
+    if (this.#size + part.length > this.#maxBytes) {
+      throw new FileError('EFBIG', `a file may have ${this.#maxBytes} bytes`);
+    }
+    this.#digest.update(part);
+    for (let at = 0; at < part.length; ) {
+      if (this.#filled === this.#buffer.length) await this.#flush([]);
+      const taken = Math.min(part.length - at, this.#buffer.length - this.#filled);
+      this.#buffer.set(part.subarray(at, at + taken), this.#filled);
+      at += taken;
+      this.#size += taken;
+      this.#filled += taken;
+    }
+  }
+
+  async end(): Promise<{ readonly size: number; readonly sha256: string }> {
+    const sized = {
+      sql: 'UPDATE fs_inode SET size = ? WHERE ino = ? AND nlink = 0',
+      args: [this.#size, this.#inode.ino],
+    };
+    await this.#flush([sized]);
+    return { size: this.#size, sha256: this.#digest.digest('hex') };
+  }
+
+  /** One transaction; the first of a file makes its inode. */
+  async #flush(more: readonly SqlStatement[]): Promise<void> {
+    const { ino } = this.#inode;
+    const before = this.hasBegun ? [] : [noteNameless(ino), insertNameless(this.#inode)];
+    const first = (this.#size - this.#filled) / this.#chunkSize;
+    const chunks: SqlStatement[] = [];
+    for (let at = 0; at < this.#filled; at += this.#chunkSize) {
+      const bytes = this.#buffer.subarray(at, Math.min(this.#filled, at + this.#chunkSize));
+      chunks.push(insertChunk(ino, first + at / this.#chunkSize, bytes));
+    }
+    this.hasBegun = true;
+    const results = await this.#persist([...before, ...chunks, ...more]);
+    this.#filled = 0;
+    for (const { affectedRowCount } of results) {
+      if (affectedRowCount !== 1) throw new FileError('EIO', 'the file was removed while it came in');
+    }
+  }
+}
+
 function isPassing(error: unknown): boolean {
   if (!(error instanceof HranaError)) return false;
   return error.kind === 'unreachable' || error.kind === 'timeout' || error.code.startsWith('SQLITE_BUSY');
-}
-
-function requireRows({ affectedRowCount }: ResultSet, count: number): void {
-  if (affectedRowCount !== count) throw new FileError('EIO', 'the file was removed while it came in');
 }
 
 const noteNameless = (ino: number): SqlStatement => ({
@@ -255,6 +272,14 @@ function insertNameless({ ino, mode, mtime: { seconds, nanoseconds } }: Inode): 
     args: [ino, mode, seconds, seconds, seconds, nanoseconds, nanoseconds, nanoseconds],
   };
 }
+
+// A request that was given up may arrive when its file is gone: then it must leave nothing.
+const insertChunk = (ino: number, index: number, data: Uint8Array): SqlStatement => ({
+  sql:
+    'INSERT OR REPLACE INTO fs_data (ino, chunk_index, data) SELECT ?, ?, ? ' +
+    'WHERE EXISTS (SELECT 1 FROM fs_inode WHERE ino = ? AND nlink = 0)',
+  args: [ino, index, data, ino],
+});
 
 function giveName(parent: number, { name, file }: Naming): SqlStatement[] {
   const { seconds, nanoseconds } = now();

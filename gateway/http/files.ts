@@ -1,0 +1,95 @@
+/** The files of a conversation: listed, and downloaded one by one (file API, "Outbound"). */
+import * as v from 'valibot';
+import type { FileEntry } from '../files/conversation-files.ts';
+import { type App, callerOf, type HttpContext } from './app.ts';
+import { Downloads, fileResponse } from './downloads.ts';
+import { operation } from './openapi.ts';
+import { jsonResponse } from './responses.ts';
+import { conversationPath, fileContentQuery, filesPage } from './schemas.ts';
+
+const entryShown = v.object({
+  name: v.string(),
+  path: v.string(),
+  kind: v.picklist(['file', 'directory', 'symlink', 'special']),
+  size: v.number(),
+  modifiedAt: v.string(),
+  uri: v.optional(v.string()),
+});
+const filesShown = v.object({ entries: v.array(entryShown), next: v.optional(v.string()) });
+
+const show = ({ uri, modifiedAt, ...entry }: FileEntry) => ({
+  ...entry,
+  modifiedAt: modifiedAt.toISOString(),
+  ...(uri === null ? {} : { uri }),
+});
+
+/** Seconds for which a download or a list may be silent: while the machine settles, or the client reads nothing. */
+const silentSeconds = 120;
+
+export function addFiles(app: App, context: HttpContext): void {
+  const { files, limits, logger } = context;
+  const downloads = new Downloads(limits.downloadsPerToken, limits.downloads);
+
+  app.get(
+    '/v1/conversations/:conversation/files',
+    async ({ params, query, request }) => {
+      context.server()?.timeout(request, silentSeconds);
+      const page = { cursor: query.cursor ?? null, limit: query.limit };
+      const { entries, next } = await files.list(params.conversation, query.path, page);
+      return jsonResponse(200, { entries: entries.map(show), ...(next === null ? {} : { next }) });
+    },
+    {
+      params: conversationPath,
+      query: filesPage,
+      detail: operation(
+        'Files',
+        "List a directory of a conversation's files",
+        { 200: { description: 'One page by name; `next` is the cursor of the next one.', schema: filesShown } },
+        { description: 'Waits for what the agent wrote before. `uri` is what a regular file is downloaded by.' },
+      ),
+    },
+  );
+
+  app.get(
+    '/v1/conversations/:conversation/files/content',
+    async ({ params, query, request, call }) => {
+      context.server()?.timeout(request, silentSeconds);
+      const leave = downloads.enter(callerOf(call).token);
+      try {
+        const file = await files.open(params.conversation, query.uri);
+        return fileResponse(file, request.headers, {
+          isHead: call.isHead,
+          pieceSeconds: limits.downloadPieceSeconds,
+          leave,
+          failed: (error) => logger.error('a download broke off', { request: call.id, error }),
+        });
+      } catch (error) {
+        leave();
+        throw error;
+      }
+    },
+    {
+      params: conversationPath,
+      query: fileContentQuery,
+      detail: operation(
+        'Files',
+        'Download one file',
+        {
+          200: { description: 'The file, as an attachment.', media: 'application/octet-stream' },
+          206: { description: 'The part that `Range` asked for.', media: 'application/octet-stream' },
+          304: { description: 'It is the version that `If-None-Match` names.' },
+        },
+        {
+          description:
+            'One regular file of the view, after what the agent wrote before has come. A download that ends without its ' +
+            'last chunk is not whole: the file was changed meanwhile, or could not be read further.',
+          parameters: [
+            { name: 'Range', in: 'header', description: 'One range of bytes, such as `bytes=0-1023`.' },
+            { name: 'If-Range', in: 'header', description: 'Gives the whole file unless it is this version.' },
+            { name: 'If-None-Match', in: 'header', description: 'The version that is known already.' },
+          ],
+        },
+      ),
+    },
+  );
+}

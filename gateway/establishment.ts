@@ -4,8 +4,10 @@
  */
 import { defaultConfig, defaultSoul, readAsset } from '../bunfs-assets/assets.ts';
 import type { CloudFiles } from '../machine/agentfs/cloud.ts';
+import { HranaError } from '../machine/agentfs/hrana.ts';
 import type { Specialist } from './domain.ts';
 import type { ConversationId } from './ids.ts';
+import { Problem } from './problem.ts';
 
 const privateMode = 0o600;
 const maxPrivateBytes = 1024 * 1024;
@@ -29,8 +31,21 @@ export async function provisionOrganization(files: Files): Promise<void> {
 /**
  * Writes the tree of a new conversation: the organization's environment, persona and configuration as they are now, the
  * persona with the specialist's own words behind it. May be repeated after a failure.
+ * @throws Problem `agentfs-unavailable` when the cloud AgentFS does not take it
  */
 export async function establishConversation(files: Files, id: ConversationId, specialist: Specialist): Promise<void> {
+  try {
+    await writeTree(files, id, specialist);
+  } catch (error) {
+    if (!(error instanceof HranaError)) throw error;
+    const detail = 'The files of a new conversation cannot be written now. Try again later.';
+    const problem = new Problem('agentfs-unavailable', detail);
+    problem.cause = error;
+    throw problem;
+  }
+}
+
+async function writeTree(files: Files, id: ConversationId, specialist: Specialist): Promise<void> {
   const home = `/conversations/${id}`;
   const [environment, soul, config] = await Promise.all(
     ['/.env', '/SOUL.md', '/config.yaml'].map((path) => files.readFile(path, maxPrivateBytes)),

@@ -21,7 +21,7 @@ import { createConversationFiles } from './files/conversation-files.ts';
 import { createInbox } from './files/inbox.ts';
 import type { Governance } from './governance/governance.ts';
 import { openGovernanceFor } from './governance-for.ts';
-import type { Health } from './http/deps.ts';
+import { createHealth } from './health.ts';
 import { createServer, type HttpServer } from './http/server.ts';
 import { newConversationId } from './ids.ts';
 import type { Log } from './log.ts';
@@ -51,6 +51,8 @@ export interface RunningGateway {
 /** Bounds in milliseconds. Together they are how long a stop can take at most. */
 const graces = { http: 3_000, turns: 10_000, machine: 20_000 } as const;
 const machineReadyMs = 60_000;
+/** For one question to the transcript; at a turn's end it is asked several times. */
+const sessiondbAnswerMs = 10_000;
 /** Each step of a start ends: far above what it takes, and with its name when it does not. */
 const stepMs = 120_000;
 
@@ -117,7 +119,7 @@ async function start(
     remote === null ? 'The embedded authority' : `The database of ${name}`;
   const agentfsName = nameOf('AGENTFS_URL', configuration.agentfs);
   await usable(agentfsName, provisionOrganization(files));
-  const sessiondb = new HranaDatabase(authorities.sessiondb);
+  const sessiondb = new HranaDatabase(authorities.sessiondb, { timeout: sessiondbAnswerMs });
   // Of the transcript's own questions none may tell why it failed.
   await usable(nameOf('SESSIONDB_URL', configuration.sessiondb), sessiondb.execute('SELECT 1'));
   const transcript = createTranscript(sessiondb);
@@ -183,7 +185,12 @@ async function start(
     transcript,
     amendments,
     bus,
-    hermesRun: { socketPath: machine.socket, token: launch.token, childEnd: machine.childEnd },
+    hermesRun: {
+      socketPath: machine.socket,
+      token: launch.token,
+      childEnd: machine.childEnd,
+      sessiondbFailedSince: machine.sessiondbFailedSince,
+    },
     limits: {
       maxMessageBytes: configuration.maxMessageBytes,
       runningTurns: configuration.maxHolders,
@@ -198,14 +205,13 @@ async function start(
   const inbox = createInbox({ sql: agentfs, files, limits: configuration.fileLimits, log: log.part('files') });
   await within(stepMs, 'looking for unfinished uploads', inbox.removeLeftOvers());
   const establish = (id: Conversation['id'], specialist: Specialist) => establishConversation(files, id, specialist);
-  const health = async (): Promise<Health> => {
-    const checks = {
-      database: await answers(governance.ping()),
-      sessiondb: await answers(transcript.watermark()),
-      machine: { ok: machineEnd === null },
-    };
-    return { ready: Object.values(checks).every(({ ok }) => ok), checks };
-  };
+  const health = createHealth({
+    database: () => governance.ping(),
+    sessiondb: (signal) => sessiondb.execute('SELECT 1', [], { signal }),
+    agentfs: (signal) => agentfs.execute('SELECT 1', [], { signal }),
+    files: machine.files,
+    isMachineRunning: () => machineEnd === null,
+  });
   const server = createServer({
     governance,
     turns,
@@ -283,14 +289,4 @@ async function checkPort(host: string, port: number): Promise<void> {
   probe.listen(port, host, resolve);
   await promise;
   await new Promise<void>((closed) => probe.close(() => closed()));
-}
-
-async function answers(work: Promise<unknown>): Promise<{ readonly ok: boolean }> {
-  try {
-    await work;
-    return { ok: true };
-  } catch {
-    // Whoever asks is told that it is not ready; the cause is logged where the part is used.
-    return { ok: false };
-  }
 }

@@ -1,8 +1,8 @@
 /**
  * What the gateway tells the machine at its start: one JSON line on standard input. The end of standard input is the end
  * of the gateway, and so of the machine. The machine answers with one JSON line on standard output when it can be used,
- * and later with one for each child that has ended. Behind the launch line the gateway may ask for something, one line each,
- * which is answered by one line too.
+ * and later with one for each child that has ended, and one whenever a cloud database begins or ceases to answer. Behind the
+ * launch line the gateway may ask for something, one line each, which is answered by one line too.
  */
 import * as v from 'valibot';
 
@@ -127,3 +127,33 @@ const holdersDone = v.variant('state', [
 export const holdersDoneSchema = v.strictObject({ holdersDone });
 /** The answer to a request about holders. */
 export type HoldersDone = v.InferOutput<typeof holdersDoneSchema>;
+
+const filesState = v.strictObject({
+  /** Why the last request to the cloud AgentFS failed; null when it did not. */
+  trouble: v.nullable(v.pipe(v.string(), v.maxLength(1000))),
+  /** Whether changed files waited for the cloud when the last work boundary ended. */
+  pending: v.boolean(),
+});
+/** How the replica of AgentFS stands with its cloud, as its last requests met it. */
+export type FilesState = v.InferOutput<typeof filesState>;
+/** A line behind the first: that has changed. */
+export const filesStateSchema = v.strictObject({ files: filesState });
+
+const sessiondbState = v.strictObject({
+  generation: v.pipe(v.number(), v.safeInteger(), v.minValue(1)),
+  /** Whether the last request of that child got an answer of the SessionDB authority. */
+  answers: v.boolean(),
+});
+/** A line behind the first: for that child this has changed. */
+export const sessiondbStateSchema = v.strictObject({ sessiondb: sessiondbState });
+export type SessiondbState = v.InferOutput<typeof sessiondbState>;
+
+/** Everything that the machine says behind its first line. */
+export const saidSchema = v.union([
+  endedSchema,
+  settledSchema,
+  holdersDoneSchema,
+  filesStateSchema,
+  sessiondbStateSchema,
+]);
+export type Said = v.InferOutput<typeof saidSchema>;

@@ -15,14 +15,13 @@ import { HostUids } from './holders/uids.ts';
 import { InputLines } from './input-lines.ts';
 import {
   type ChildFate,
-  type Ended,
   type HoldersDone,
   type HoldersRequest,
   holdersSchema,
   type Launch,
   launchSchema,
   type Ready,
-  type Settled,
+  type Said,
   settleSchema,
 } from './launch.ts';
 import { openOrganizationFiles, type SyncState } from './sync.ts';
@@ -50,6 +49,7 @@ export async function runMachine(_argv: readonly string[]): Promise<number> {
   );
   const ready: Ready = { ready: true, hermesRunSocket: machine.socket };
   say(ready);
+  await machine.tellStates();
   log(`stopping: ${await stopped.promise}`);
   await machine.close();
   return 0;
@@ -61,6 +61,8 @@ interface Machine {
   settle(): Promise<SyncState>;
   /** Replaces or ends the children of conversations. Never rejects. */
   holders(request: HoldersRequest['holders']): Promise<HoldersDone['holdersDone']>;
+  /** From now on the gateway is told how the files stand with their cloud. */
+  tellStates(): Promise<void>;
   /** Ends the holders, pushes what is pending, closes AgentFS. */
   close(): Promise<void>;
 }
@@ -83,6 +85,7 @@ async function startMachine(launch: Launch): Promise<Machine> {
     ledger,
     boundary,
     onEnd: (ended) => say({ ended }),
+    onSessiondb: (sessiondb) => say({ sessiondb }),
     log,
   });
   const holders = new Holders(start, launch.maxHolders);
@@ -108,6 +111,7 @@ async function startMachine(launch: Launch): Promise<Machine> {
       if (state.state === 'failing') return { id, ...failing(state) };
       return { id, state: 'done', fates };
     },
+    tellStates: () => boundary.onFilesState((files) => say({ files })),
     async close() {
       server.stop();
       await holders.close();
@@ -141,7 +145,7 @@ function failing(state: SyncState): { readonly state: 'failing'; readonly reason
 }
 
 /** One line to the gateway. */
-function say(line: Ready | Ended | Settled | HoldersDone): void {
+function say(line: Ready | Said): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 

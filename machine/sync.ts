@@ -9,7 +9,7 @@ import { Ledger } from './agentfs/ledger.ts';
 import { hasOverlayTables } from './agentfs/overlay.ts';
 import { removeAbandoned, repairHere } from './agentfs/repair.ts';
 import { defaultLimits, type StoreLimits } from './agentfs/store.ts';
-import type { Launch } from './launch.ts';
+import type { FilesState, Launch } from './launch.ts';
 import { type EngineTurns, openReplica } from './replica.ts';
 
 export type SyncState =
@@ -72,6 +72,8 @@ export class WorkBoundary {
   #ending: Promise<SyncState> | null = null;
   #settling: Promise<SyncState> | null = null;
   #state: SyncState = { state: 'clean' };
+  #filesState: FilesState = { trouble: null, pending: false };
+  #onFilesState: (state: FilesState) => void = () => undefined;
 
   constructor(
     parts: Omit<OpenedFiles, 'boundary'> & { readonly database: SyncDatabase; readonly engine: EngineTurns },
@@ -88,6 +90,13 @@ export class WorkBoundary {
   /** As of the last boundary. */
   get state(): SyncState {
     return this.#state;
+  }
+
+  /** Looks what a former machine left unpushed, and calls back with that now and with every change of it. */
+  async onFilesState(listener: (state: FilesState) => void): Promise<void> {
+    this.#filesState = { trouble: null, pending: await this.#isPending() };
+    this.#onFilesState = listener;
+    listener(this.#filesState);
   }
 
   /** Opens a boundary: at attach. Makes no request; kernels ask again for what they remember of this conversation. */
@@ -188,10 +197,12 @@ export class WorkBoundary {
         const { isLast, state } = await this.#inTurn(() => this.#step(scope, mark, isFirst));
         if (!isLast) continue;
         this.#state = state;
+        this.#note({ pending: state.state !== 'clean' });
         return state;
       }
     } catch (error) {
       this.#fail('the work boundary failed', error);
+      this.#note({ pending: await this.#isPending() });
       return this.#state;
     }
   }
@@ -220,6 +231,7 @@ export class WorkBoundary {
     try {
       if (isFirst && (await this.#pullNow())) await this.#repair();
       await this.#alone(() => this.#database.push());
+      this.#note({ trouble: null });
     } catch (error) {
       if (!/UNIQUE|constraint/i.test(String(error))) throw error;
       await this.#recover(error);
@@ -273,6 +285,7 @@ export class WorkBoundary {
         await this.#pullNow();
         this.#pulledAt = pull.startedAt;
         if (this.#state.state === 'failing') this.#state = { state: 'pending' };
+        this.#note({ trouble: null });
         resolve(true);
       } catch (error) {
         this.#fail('pull failed', error);
@@ -319,6 +332,24 @@ export class WorkBoundary {
   #fail(what: string, error: unknown): void {
     this.#state = { state: 'failing', reason: reasonOf(error) };
     this.#log(`agentfs: ${what}: ${this.#state.reason}`);
+    this.#note({ trouble: this.#state.reason.slice(0, 1000) });
+  }
+
+  /** Whether changed files wait for a push; also when that cannot be told. Never rejects. */
+  async #isPending(): Promise<boolean> {
+    try {
+      return await this.#files.store.exclusive(() => this.#pendingHere('files'));
+    } catch (error) {
+      this.#log(`agentfs: what is pending cannot be read: ${reasonOf(error)}`);
+      return true;
+    }
+  }
+
+  #note(change: Partial<FilesState>): void {
+    const state = { ...this.#filesState, ...change };
+    if (state.trouble === this.#filesState.trouble && state.pending === this.#filesState.pending) return;
+    this.#filesState = state;
+    this.#onFilesState(state);
   }
 }
 

@@ -76,6 +76,7 @@ async function startMachine({ directory, agentfs }: MachineStart) {
     ledger,
     boundary,
     onEnd: () => undefined,
+    onSessiondb: () => undefined,
     log,
   });
   const holders = new Map<string, { holder: Holder; lines: AsyncGenerator<string> }>();

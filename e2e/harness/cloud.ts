@@ -64,6 +64,11 @@ export class Cloud {
     };
   }
 
+  /** One database as a client of its own reaches it. */
+  address(database: CloudDatabase): { readonly url: string; readonly token: string } {
+    return { url: `http://127.0.0.1:${this.#server.port}/${database}`, token: tokens[database] };
+  }
+
   /** Requests of one database since `from` of `requests.all`. */
   since(from: number, database?: CloudDatabase): readonly CloudRequest[] {
     return this.requests.all.slice(from).filter((request) => database === undefined || request.database === database);

@@ -47,3 +47,12 @@ export class Arrivals<T> {
     }
   }
 }
+
+/** Asks again and again until it is so. For what nobody tells a test. @throws Error after `timeoutMs` */
+export async function until(what: string, is: () => Promise<boolean>, timeoutMs: number): Promise<void> {
+  const end = performance.now() + timeoutMs;
+  while (!(await is())) {
+    if (performance.now() > end) throw new Error(`waited ${timeoutMs} ms until ${what}`);
+    await Bun.sleep(100);
+  }
+}

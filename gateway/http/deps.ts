@@ -17,6 +17,11 @@ import type { HttpLimits } from './limits.ts';
 /** Whether the gateway can serve, and what of it cannot. `detail` is shown to anyone: no secret, no path. */
 export interface Health {
   readonly ready: boolean;
+  /** `degraded`: messages are served, and something is wrong all the same. */
+  readonly status: 'ready' | 'degraded' | 'not-ready';
+  readonly agentfs: 'reachable' | 'failing' | 'unreachable';
+  /** Whether changed files waited for the cloud when the last work boundary ended. */
+  readonly pendingChanges: boolean;
   readonly checks: Readonly<Record<string, { readonly ok: boolean; readonly detail?: string }>>;
 }
 

@@ -268,7 +268,13 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     establish: async (conversation) => {
       established.push(conversation);
     },
-    health: async () => ({ ready: true, checks: { governance: { ok: true } } }),
+    health: async () => ({
+      ready: true,
+      status: 'ready',
+      agentfs: 'reachable',
+      pendingChanges: false,
+      checks: { database: { ok: true } },
+    }),
     ...options,
   });
   const { url, port } = server.listen({ hostname: '127.0.0.1', port: 0 });

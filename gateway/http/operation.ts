@@ -1,5 +1,6 @@
 /** For who operates the gateway: health, metrics, and the description of the interface. */
 import * as v from 'valibot';
+import { healthGauges } from '../health.ts';
 import { Problem } from '../problem.ts';
 import type { App, HttpContext } from './app.ts';
 import { docsPage } from './docs-page.ts';
@@ -27,24 +28,24 @@ export function addOperation(app: App, context: HttpContext): void {
   app.get(
     '/readyz',
     async () => {
-      const { ready, checks } = await health();
+      const { ready, status, agentfs, pendingChanges, checks } = await health();
       if (!ready || context.stopping.aborted) {
         throw new Problem(
           'not-ready',
           context.stopping.aborted ? 'The gateway is stopping' : 'Not all parts are ready',
-          {
-            checks,
-          },
+          { agentfs, pendingChanges, checks },
         );
       }
-      return jsonResponse(200, { status: 'ready', checks });
+      return jsonResponse(200, { status, agentfs, pendingChanges, checks });
     },
     {
       detail: operation('Operation', 'Whether messages can be served', {
         200: {
-          description: 'They can.',
+          description: 'They can; `degraded` without AgentFS, when changed files wait for it.',
           schema: v.object({
-            status: v.literal('ready'),
+            status: v.picklist(['ready', 'degraded']),
+            agentfs: v.picklist(['reachable', 'failing', 'unreachable']),
+            pendingChanges: v.boolean(),
             checks: v.record(v.string(), v.object({ ok: v.boolean(), detail: v.optional(v.string()) })),
           }),
         },
@@ -54,12 +55,14 @@ export function addOperation(app: App, context: HttpContext): void {
 
   app.get(
     '/metrics',
-    () => {
+    async () => {
+      const now = await health();
       const text = metrics.text({
         edge_event_streams: ['Open event streams.', connections.size],
         edge_event_position: ['Newest event handed to listeners.', bus.position],
         process_resident_memory_bytes: ['Resident memory of the gateway process.', process.memoryUsage.rss()],
         process_uptime_seconds: ['Age of the gateway process.', Math.floor(process.uptime())],
+        ...healthGauges(now),
         ...context.gauges?.(),
       });
       return new Response(text, { headers: { ...commonHeaders, 'content-type': 'text/plain; version=0.0.4' } });

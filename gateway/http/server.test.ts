@@ -404,7 +404,13 @@ test('a port in use is an error, not a shared port', async () => {
     version: '0',
     environment: noEnvironment,
     establish: async () => {},
-    health: async () => ({ ready: true, checks: {} }),
+    health: async () => ({
+      ready: true,
+      status: 'ready',
+      agentfs: 'reachable',
+      pendingChanges: false,
+      checks: {},
+    }),
   });
   expect(() => second.listen({ hostname: '127.0.0.1', port: gateway.port })).toThrow(/EADDRINUSE|in use/);
 });

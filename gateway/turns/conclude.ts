@@ -37,7 +37,8 @@ export async function conclude(
         : { outcome: 'failed', problem: (stopped === 'deadline' ? overdue() : report.problem).document };
     return { settlement, ...(await commit(parts, order, settlement, marks)) };
   }
-  const facts = { end: report.end, stopped: stopped === 'shutdown' ? null : stopped, streamed: report.streamed };
+  const { end, streamed, sessiondbFailed } = report;
+  const facts = { end, stopped: stopped === 'shutdown' ? null : stopped, streamed, sessiondbFailed };
   const settlement = await outcome(parts, report, facts);
   const { session } = report;
   const warm = childStaysWarm(report.end, report.cancelSent, settlement);

@@ -50,6 +50,8 @@ export type TurnReport =
       readonly cancelSent: boolean;
       /** Gives the child back, warm or to be replaced; what is asked after the first time is nothing. */
       giveBack(warm: boolean): void;
+      /** SessionDB has failed to answer the agent meanwhile: rows of this turn may be missing. */
+      readonly sessiondbFailed: boolean;
     }
   /** Nothing was sent to the agent. */
   | { readonly kind: 'not-prompted'; readonly problem: Problem }
@@ -144,12 +146,17 @@ export async function dispatch(
     if (end.kind === 'stopped' && end.stopReason === 'end_turn') stream.end();
     parts.amendments.read(conversation, unread);
     const { generation } = attachment;
-    prompted = { kind: 'prompted', ...ready, generation, end, streamed, cancelSent, giveBack };
+    const sessiondbFailed = parts.sessiondbFailedSince(generation, marks.promptedAt ?? 0);
+    prompted = { kind: 'prompted', ...ready, generation, end, streamed, cancelSent, sessiondbFailed, giveBack };
     return prompted;
   } catch (error) {
     // The transcript authority does not answer: said before anything was sent.
-    if (error instanceof Problem && error.problem === 'sessiondb-unavailable')
+    if (error instanceof Problem && error.problem === 'sessiondb-unavailable') {
+      // A child that was started without it, or met that, may go on without it for good.
+      const hasMetIt = parts.sessiondbFailedSince(attachment.generation, order.receivedAt);
+      if (attachment.admission === 'cold' || hasMetIt) keepChild = false;
       return { kind: 'not-prompted', problem: error };
+    }
     throw error;
   } finally {
     if (prompted === null) giveBack(keepChild);

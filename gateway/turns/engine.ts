@@ -40,6 +40,8 @@ export interface HermesRun {
   readonly token: string;
   /** How that child of the machine ended. */
   readonly childEnd?: (generation: number) => Promise<ChildEnd | null>;
+  /** Whether SessionDB has failed to answer that child since then (`performance.now()`). */
+  readonly sessiondbFailedSince?: (generation: number, since: number) => boolean;
 }
 
 export interface TurnEngine extends Turns {
@@ -56,8 +58,19 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   const attachments =
     'attach' in hermesRun ? hermesRun : createAttachments({ ...hermesRun, detachMs: limits.detachMs });
   const { amendments = noAmendments } = options;
+  const sessiondbFailedSince = ('attach' in hermesRun ? null : hermesRun.sessiondbFailedSince) ?? (() => false);
   const sessions = new SessionMemory();
-  const parts: TurnParts = { governance, transcript, bus, attachments, sessions, amendments, limits, log };
+  const parts: TurnParts = {
+    governance,
+    transcript,
+    bus,
+    attachments,
+    sessions,
+    amendments,
+    sessiondbFailedSince,
+    limits,
+    log,
+  };
   const queue = new TurnQueue({
     perConversation: limits.queuePerConversation,
     total: limits.queueTotal,

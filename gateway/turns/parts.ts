@@ -54,6 +54,8 @@ export interface TurnParts {
   readonly attachments: Attachments;
   readonly sessions: SessionMemory;
   readonly amendments: UnreadAmendments;
+  /** Whether SessionDB has failed to answer that child since then (`performance.now()`). */
+  readonly sessiondbFailedSince: (generation: number, since: number) => boolean;
   readonly limits: TurnLimits;
   readonly log: TurnLog;
 }

@@ -39,7 +39,11 @@ export async function recover(
 async function settleInterrupted(parts: TurnParts, { message, watermark }: PendingMessage): Promise<Settlement> {
   const session = (await parts.governance.findConversation(message.conversation))?.session ?? null;
   if (session === null || watermark === null) return interrupted;
-  return outcome(parts, { session, watermark }, { end: { kind: 'unknown' }, stopped: null, streamed: '' });
+  return outcome(
+    parts,
+    { session, watermark },
+    { end: { kind: 'unknown' }, stopped: null, streamed: '', sessiondbFailed: false },
+  );
 }
 
 async function record(parts: TurnParts, { message }: PendingMessage, settlement: Settlement): Promise<EventRun> {

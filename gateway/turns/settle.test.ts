@@ -17,6 +17,7 @@ const facts = (more: Partial<TurnFacts>): TurnFacts => ({
   closing: null,
   sessionHeld: true,
   streamed: '',
+  sessiondbFailed: false,
   ...more,
 });
 const delivered = { outcome: 'delivered', reply: { locator: 'L' as Locator, text: 'the reply' } } as const;

@@ -30,6 +30,8 @@ export interface TurnFacts {
   readonly sessionHeld: boolean;
   /** The end of what the agent streamed as message text, to quote a failure that it stated itself. */
   readonly streamed: string;
+  /** SessionDB has failed to answer the agent during the turn. */
+  readonly sessiondbFailed: boolean;
 }
 
 export type Settlement =
@@ -68,11 +70,17 @@ const modelFailures: ReadonlySet<string> = new Set<ProblemName>([
 ]);
 const nameOf = ({ type }: ProblemDocument): string => type.slice(type.lastIndexOf(':') + 1);
 
-function failure({ end, stopped, closing, sessionHeld, streamed }: TurnFacts): Problem {
+function failure({ end, stopped, closing, sessionHeld, streamed, sessiondbFailed }: TurnFacts): Problem {
   if (stopped === 'deadline')
     return new Problem(
       'turn-deadline',
       'The turn was stopped at its deadline without a reply. Send it again, or ask for less at once.',
+    );
+  const isUnwritten = sessiondbFailed && (closing === null || closing.hasToolCalls);
+  if (isUnwritten && (end.kind === 'stopped' || end.kind === 'error'))
+    return new Problem(
+      'sessiondb-unavailable',
+      'The transcript could not be written during the turn, and no reply is in it. Send the message again.',
     );
   switch (end.kind) {
     case 'unknown':

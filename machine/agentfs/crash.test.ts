@@ -211,6 +211,44 @@ test('what was moved before a pull is not found again over what the pull brought
   }
 });
 
+/** As a pull does that brings another host's change of the attributes. */
+async function pullStamp({ files, driver }: LocalFiles, ino: number, seconds: number): Promise<void> {
+  await files.store.exclusive(() => files.data.commitBeforePullHere());
+  await driver.run('UPDATE fs_inode SET ctime = ctime + ?, mode = 33152 WHERE ino = ?', seconds, ino);
+  files.data.forgetRead();
+  await files.store.exclusive(() => files.store.forget());
+}
+
+test('what was synced is found although a pull brought the time of a host whose clock is behind', async () => {
+  const local = await open(newDirectory());
+  const bytes = random(large);
+  const ino = await create(local.files, 'a');
+  await local.files.data.write(ino, 0, bytes);
+  await local.files.store.sync();
+  await pullStamp(local, ino, -3600);
+  const again = await open(copyOf(local));
+  expect((await again.files.find('a'))!.mode & 0o777).toBe(0o600);
+  expect((await contents(again.files, 'a')).equals(bytes)).toBe(true);
+});
+
+test('a pull brought the time of a host whose clock is ahead: what was synced later is found, the rest is not', async () => {
+  const local = await open(newDirectory(), { commitAfterMs: 600_000 });
+  const { data, names, store } = local.files;
+  const [first, second, third] = [random(large), random(large), random(large)];
+  const ino = await create(local.files, 'a');
+  await data.write(ino, 0, first);
+  await store.sync();
+  await pullStamp(local, ino, 3600);
+  await data.write(ino, 0, second);
+  const before = await open(copyOf(local));
+  expect((await contents(before.files, 'a')).equals(first)).toBe(true);
+  await names.setAttributes(ino, { mode: 0o640 });
+  await store.sync();
+  await data.write(ino, 0, third);
+  const again = await open(copyOf(local));
+  expect((await contents(again.files, 'a')).equals(second)).toBe(true);
+});
+
 test('what was cut reads as zeros when the file grows again: at once, after a kill, and in the database', async () => {
   const local = await open(newDirectory());
   const { data, store } = local.files;

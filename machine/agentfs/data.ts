@@ -6,7 +6,7 @@
 import { UnwrittenChunks } from './chunks.ts';
 import { Drain, rowsOfSlice } from './drain.ts';
 import { FileError } from './errors.ts';
-import { type Inode, now, type Stamp } from './inode.ts';
+import { type Inode, laterThan, type Stamp } from './inode.ts';
 import { ContentRows } from './rows.ts';
 import { isDirectory, isRegular } from './schema.ts';
 import { type CommittedInode, Spool } from './spool.ts';
@@ -93,7 +93,7 @@ export class FileData implements Keeper {
       if (end > this.#store.limits.largestFile) throw tooLarge(end, this.#store.limits.largestFile);
       if (bytes.length === 0) return;
       const count = await this.#store.quotas.resizeHere(ino, Math.max(0, end - inode.size));
-      const stamp = now();
+      const stamp = laterThan(inode.ctime);
       await this.#put(inode, start, bytes, stamp);
       const mtime = isOnlyWriter && isSameTick(inode.mtime, stamp) ? inode.mtime : stamp;
       const patch = { mtime, ctime: stamp };
@@ -122,7 +122,7 @@ export class FileData implements Keeper {
         const inode = await this.#ownHere(ino);
         const end = Math.min(inode.size, offset + length, at + step);
         if (at >= end) return false;
-        const stamp = now();
+        const stamp = laterThan(inode.ctime);
         for (const part of this.#parts(at, end)) {
           const chunk = await this.#chunkHere(ino, part.index);
           const to = Math.min(part.to, chunk.length);
@@ -170,7 +170,7 @@ export class FileData implements Keeper {
    */
   async commitBeforePullHere(): Promise<void> {
     await this.commitAllHere();
-    await this.#drain.noteMovedHere();
+    await this.#drain.noteHere();
   }
 
   /** Moves all that was written until now into the database, and removes what waits to be removed, letting others in. */
@@ -402,7 +402,7 @@ export class FileData implements Keeper {
     const inode = await this.#ownHere(ino);
     if (wanted > this.#store.limits.largestFile) throw tooLarge(wanted, this.#store.limits.largestFile);
     const size = this.#store.isNew(ino) ? wanted : Math.max(wanted, this.#stepBelow(inode.size));
-    const stamp = now();
+    const stamp = laterThan(inode.ctime);
     const patch = { size, mtime: stamp, ctime: stamp };
     const count = await this.#store.quotas.resizeHere(ino, size - inode.size);
     if (size < inode.size) await this.#cutHere(inode, size, stamp);

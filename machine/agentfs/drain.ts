@@ -186,11 +186,14 @@ export class Drain {
     }
   }
 
-  /** Before a pull: what it brings is later than what was moved. For whoever runs exclusively, with nothing uncommitted. */
-  async noteMovedHere(): Promise<void> {
-    if (!this.#spool?.hasMoved) return;
+  /**
+   * Before a pull: what it brings is later than what was moved, and of other clocks. For whoever runs exclusively, with nothing
+   * uncommitted.
+   */
+  async noteHere(): Promise<void> {
+    if (!this.#spool?.needsNote) return;
     await this.#store.syncCommitted();
-    await this.#spool.noteMoved();
+    await this.#spool.note();
   }
 
   /** Gives the spool's bytes back, when all of it stands in the database durably. */

@@ -1,11 +1,15 @@
 /** Sends Hrana pipelines over HTTP or a unix socket, with bounded time and sizes, and tells the failures apart. */
 import type { AuthorityAddress } from '../launch.ts';
-import { HranaError, malformed } from './hrana-error.ts';
+import { HranaError, type HranaErrorKind, malformed } from './hrana-error.ts';
 import type { WirePipelineResponse, WireRequest } from './hrana-wire.ts';
 
 export type HranaOptions = {
   /** For one request, milliseconds. */
   timeout?: number;
+  /** The same once a request was not answered, until one is: who asks often must not wait long each time. */
+  timeoutInTrouble?: number;
+  /** Called when the database ceases to answer, and when it answers again; what it refuses is an answer. */
+  onAnswers?: (answers: boolean) => void;
   maxRequestBytes?: number;
   maxAnswerBytes?: number;
 };
@@ -28,6 +32,12 @@ export function sender(address: AuthorityAddress, given: HranaOptions): Sender {
   const options = { ...DEFAULTS, ...given };
   const url = pipelineUrl(address);
   const headers = { authorization: `Bearer ${address.token}`, 'content-type': 'application/json' };
+  let isInTrouble = false;
+  const heard = (answers: boolean) => {
+    if (answers !== isInTrouble) return;
+    isInTrouble = !answers;
+    options.onAnswers?.(answers);
+  };
   const transport = address.socket === null ? {} : { unix: address.socket };
   return async (baton, requests, signal) => {
     const body = JSON.stringify({ baton, requests });
@@ -37,7 +47,8 @@ export function sender(address: AuthorityAddress, given: HranaOptions): Sender {
         'REQUEST_TOO_LARGE',
         `the request is larger than ${options.maxRequestBytes} bytes`,
       );
-    const timeout = AbortSignal.timeout(options.timeout);
+    const timeoutMs = isInTrouble ? (options.timeoutInTrouble ?? options.timeout) : options.timeout;
+    const timeout = AbortSignal.timeout(timeoutMs);
     const combined = signal ? AbortSignal.any([signal, timeout]) : timeout;
     let response: Response;
     let text: string;
@@ -47,12 +58,23 @@ export function sender(address: AuthorityAddress, given: HranaOptions): Sender {
     } catch (error) {
       if (error instanceof HranaError) throw error;
       if (signal?.aborted) throw new HranaError('aborted', 'ABORTED', 'the request was aborted');
-      if (timeout.aborted) throw new HranaError('timeout', 'TIMEOUT', `no answer within ${options.timeout} ms`);
+      heard(false);
+      if (timeout.aborted) throw new HranaError('timeout', 'TIMEOUT', `no answer within ${timeoutMs} ms`);
       throw new HranaError('unreachable', 'UNREACHABLE', `the database cannot be reached: ${systemCode(error)}`);
     }
-    return response.ok ? parsePipelineResponse(text, requests.length) : refuse(response.status, text);
+    try {
+      const answer = response.ok ? parsePipelineResponse(text, requests.length) : refuse(response.status, text);
+      heard(true);
+      return answer;
+    } catch (error) {
+      if (error instanceof HranaError && isTrouble.has(error.kind)) heard(false);
+      throw error;
+    }
   };
 }
+
+/** The database does not do its part: not a stream that was idle, nor what is too large. */
+const isTrouble: ReadonlySet<HranaErrorKind> = new Set<HranaErrorKind>(['unreachable', 'unauthorized', 'protocol']);
 
 /** Only the name of the system's error: its text may repeat the request. */
 function systemCode(error: unknown): string {

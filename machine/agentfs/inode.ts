@@ -94,6 +94,22 @@ export function patchAsSql(patch: InodePatch): { assignments: string; values: nu
   return { assignments: assignments.join(', '), values };
 }
 
+export function isLater(one: Stamp, other: Stamp): boolean {
+  return one.seconds > other.seconds || (one.seconds === other.seconds && one.nanoseconds > other.nanoseconds);
+}
+
+/**
+ * The time of a change of an inode: now, but later than its last one, which a pull may have brought from a host whose clock
+ * is ahead. The clock of this one is left alone.
+ */
+export function laterThan({ seconds, nanoseconds }: Stamp): Stamp {
+  const stamp = now();
+  if (isLater(stamp, { seconds, nanoseconds })) return stamp;
+  return nanoseconds < 999_999_999
+    ? { seconds, nanoseconds: nanoseconds + 1 }
+    : { seconds: seconds + 1, nanoseconds: 0 };
+}
+
 let lastMs = 0;
 let within = 0;
 

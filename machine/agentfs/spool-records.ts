@@ -4,7 +4,7 @@
  * | at | bytes | what                                                                                          |
  * | -- | ----- | --------------------------------------------------------------------------------------------- |
  * | 0  | 8     | checksum of all that follows (xxHash64)                                                       |
- * | 8  | 4     | kind: 0 no longer counts, 1 contents follow, 2 contents from a place on are gone, 3 moved     |
+ * | 8  | 4     | kind: 0 no longer counts, 1 contents follow, 2 contents from a place on are gone, 3 a note    |
  * | 12 | 4     | bytes of contents                                                                             |
  * | 16 | 8     | inode                                                                                         |
  * | 24 | 8     | first chunk (1), the size that is left (2), or where in the file what is not moved begins (3) |
@@ -16,7 +16,7 @@ export const recordHeaderBytes = 48;
 /** Contents of one record. */
 export const maxRecordBytes = 1024 * 1024;
 
-const kinds = { void: 0, contents: 1, cut: 2, moved: 3 } as const;
+const kinds = { void: 0, contents: 1, cut: 2, note: 3 } as const;
 
 export interface SpoolRecord {
   readonly kind: keyof typeof kinds;
@@ -45,7 +45,7 @@ export function decodeHeader(bytes: Uint8Array): { record: SpoolRecord; length: 
   const view = new DataView(bytes.buffer, bytes.byteOffset, recordHeaderBytes);
   const length = view.getUint32(12, true);
   const [ino, place, seconds] = [view.getFloat64(16, true), view.getFloat64(24, true), view.getFloat64(32, true)];
-  const kind = (['void', 'contents', 'cut', 'moved'] as const)[view.getUint32(8, true)];
+  const kind = (['void', 'contents', 'cut', 'note'] as const)[view.getUint32(8, true)];
   if (!kind || length > maxRecordBytes || ![ino, place, seconds].every(Number.isSafeInteger)) return null;
   return { record: { kind, ino, place, at: { seconds, nanoseconds: view.getUint32(40, true) } }, length };
 }

@@ -5,13 +5,14 @@
  * found again by the next one.
  *
  * As long as a file has anything here, all its contents come here, so that what is found always is the latest. A record counts
- * when the group of the operation that wrote it was committed, which the ctime of the inode's row tells; the first record that is
- * not whole ends what is found.
+ * when the group of the operation that wrote it was committed. Before a pull the file itself says so of all that is in it;
+ * of what came behind that, the ctime of the inode's row tells, which a pull may set to any other host's clock. The first record
+ * that is not whole ends what is found.
  */
 import * as fs from 'node:fs';
 import { promisify } from 'node:util';
 import { FileError } from './errors.ts';
-import { type Inode, type Stamp, stampNotBefore } from './inode.ts';
+import { type Inode, isLater, type Stamp, stampNotBefore } from './inode.ts';
 import {
   decodeHeader,
   encodeHeader,
@@ -28,6 +29,13 @@ export interface Spooled {
   readonly offset: number;
   readonly length: number;
   /** Where in the file the record begins that made it current. */
+  readonly since: number;
+}
+
+/** A record as it was found, and where it begins. */
+interface Found {
+  readonly record: SpoolRecord;
+  readonly length: number;
   readonly since: number;
 }
 
@@ -69,8 +77,10 @@ export class Spool {
   #first = 0;
   /** Chunks that were in the queue before it was emptied. */
   #before = 0;
-  /** What begins before this place in the file is known to be moved, also to who reads the file anew. */
-  #movedUpTo = 0;
+  /** Of what is before this place the file says that it counts, and what of it was moved. */
+  #notedUpTo = 0;
+  /** Whether something was moved since. */
+  #hasMoved = false;
   #isSynced = true;
 
   private constructor(fd: number, chunkSize: number) {
@@ -153,22 +163,23 @@ export class Spool {
   moved({ ino, index }: Spooled): void {
     this.#files.get(ino)?.delete(index);
     this.#first += 1;
+    this.#hasMoved = true;
   }
 
-  /** Whether something was moved since the file says so. */
-  get hasMoved(): boolean {
-    return this.#end > 0 && (this.next()?.since ?? this.#end) > this.#movedUpTo;
+  /** Whether the file does not say yet how things are now. */
+  get needsNote(): boolean {
+    return this.#end > this.#notedUpTo || this.#hasMoved;
   }
 
   /**
-   * Writes down durably that what was moved counts no longer: what a pull brings from now on is later. For when the database
-   * has durably what was moved.
+   * Writes down durably that what is here counts, and what was moved no longer: what a pull brings from now on is later, and
+   * its times are of other clocks. For when all of it is committed, and durable in the database what was moved.
    */
-  async noteMoved(): Promise<void> {
+  async note(): Promise<void> {
     const place = this.next()?.since ?? this.#end;
-    await this.#write({ kind: 'moved', ino: 0, place, at: ever }, none);
-    // With nothing left the note itself is moved too.
-    this.#movedUpTo = this.next() ? place : this.#end;
+    await this.#write({ kind: 'note', ino: 0, place, at: ever }, none);
+    this.#notedUpTo = this.#end;
+    this.#hasMoved = false;
     await this.sync();
   }
 
@@ -190,6 +201,7 @@ export class Spool {
     this.#clear();
     const { size } = await fstat(this.#fd);
     const header = new Uint8Array(recordHeaderBytes);
+    const records: Found[] = [];
     while (this.#end + recordHeaderBytes <= size) {
       await read(this.#fd, header, this.#end);
       const decoded = decodeHeader(header);
@@ -197,11 +209,13 @@ export class Spool {
       const contents = new Uint8Array(decoded.length);
       const count = await read(this.#fd, contents, this.#end + recordHeaderBytes);
       if (count !== contents.length || !isWhole(header, contents)) break;
-      await this.#found(decoded.record, contents, committed);
+      records.push({ record: decoded.record, length: decoded.length, since: this.#end });
       this.#end += recordHeaderBytes + contents.length;
+      if (decoded.record.kind === 'note') this.#notedUpTo = this.#end;
     }
     // What is behind is not whole: it must not be taken for a record when others are written before it.
     if (this.#end < size) await ftruncate(this.#fd, this.#end);
+    for (const found of records) await this.#take(found, committed);
     for (const ino of this.#files.keys()) this.#forgetFrom(ino, (await committed(ino))?.size ?? 0, this.#end);
     this.#isSynced = false;
   }
@@ -213,25 +227,32 @@ export class Spool {
   #clear(): void {
     this.#before += this.#queue.length;
     this.#end = 0;
-    this.#movedUpTo = 0;
+    this.#notedUpTo = 0;
+    this.#hasMoved = false;
     this.#files.clear();
     this.#queue = [];
     this.#first = 0;
   }
 
-  async #found(record: SpoolRecord, contents: Uint8Array, committed: CommittedInode): Promise<void> {
+  async #take({ record, length, since }: Found, committed: CommittedInode): Promise<void> {
     if (record.kind === 'void') return;
     // The host's clock may be behind what it was for the machine that wrote this: an older ctime would void what was synced.
     stampNotBefore(record.at);
-    if (record.kind === 'moved') return this.#forgetBefore(record.place);
+    if (record.kind === 'note') return this.#forgetBefore(record.place);
     const inode = await committed(record.ino);
-    if (!inode || isLater(record.at, inode.ctime)) {
-      // Never done. It must not count later either, when the inode has a newer ctime.
-      await writev(this.#fd, [encodeHeader({ ...record, kind: 'void' }, contents)], this.#end);
+    if (!inode || (since >= this.#notedUpTo && isLater(record.at, inode.ctime))) {
+      await this.#void(record, length, since);
     } else if (record.kind === 'cut') {
       if (!this.#files.has(record.ino)) this.#files.set(record.ino, new Map());
-      this.#forgetFrom(record.ino, record.place, this.#end);
-    } else this.#add(record.ino, record.place, this.#end + recordHeaderBytes, contents.length, this.#end);
+      this.#forgetFrom(record.ino, record.place, since);
+    } else this.#add(record.ino, record.place, since + recordHeaderBytes, length, since);
+  }
+
+  /** It was never done, or its file is gone. It must not count later either, when the inode has a newer ctime. */
+  async #void(record: SpoolRecord, length: number, since: number): Promise<void> {
+    const contents = new Uint8Array(length);
+    await read(this.#fd, contents, since + recordHeaderBytes);
+    await writev(this.#fd, [encodeHeader({ ...record, kind: 'void' }, contents)], since);
   }
 
   async #write(record: SpoolRecord, contents: Uint8Array): Promise<number> {
@@ -263,7 +284,6 @@ export class Spool {
   }
 
   #forgetBefore(place: number): void {
-    this.#movedUpTo = place;
     for (const chunks of this.#files.values())
       for (const [index, { since }] of chunks) if (since < place) chunks.delete(index);
   }
@@ -281,8 +301,4 @@ export class Spool {
       }
     }
   }
-}
-
-function isLater(one: Stamp, other: Stamp): boolean {
-  return one.seconds > other.seconds || (one.seconds === other.seconds && one.nanoseconds > other.nanoseconds);
 }

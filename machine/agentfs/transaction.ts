@@ -7,7 +7,7 @@ import type { DirtyInodes } from './dirty-inodes.ts';
 import type { DirtyNames } from './dirty-names.ts';
 import type { SqlRow, SqlValue } from './driver.ts';
 import { FileError } from './errors.ts';
-import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues } from './inode.ts';
+import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues, isLater, laterThan } from './inode.ts';
 import { copyRows, coverRows, type Statement, whiteoutRow } from './layer-rows.ts';
 import type { LowerNode } from './overlay.ts';
 import type { TreeNote } from './quota.ts';
@@ -89,8 +89,10 @@ export class Transaction {
     this.notes.push({ kind: 'made', ino: inode.ino, bytes: inode.size });
   }
 
-  async patchInode(inode: Inode, patch: InodePatch): Promise<Inode> {
+  async patchInode(inode: Inode, wanted: InodePatch): Promise<Inode> {
     await this.copyUp(inode.ino);
+    const isLate = wanted.ctime === undefined || isLater(wanted.ctime, inode.ctime);
+    const patch = isLate ? wanted : { ...wanted, ctime: laterThan(inode.ctime) };
     const patched = { ...inode, ...patch };
     this.#steps.push({ kind: 'patch', inode: patched, patch });
     this.#inodes.set(inode.ino, patched);

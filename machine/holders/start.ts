@@ -7,7 +7,7 @@ import type { Ledger } from '../agentfs/ledger.ts';
 import type { HolderView } from '../agentfs/views.ts';
 import { Gate } from '../fuse/gate.ts';
 import { FuseSession } from '../fuse/session.ts';
-import type { AuthorityAddress, ChildEnd, Launch } from '../launch.ts';
+import type { AuthorityAddress, ChildEnd, Launch, SessiondbState } from '../launch.ts';
 import { channelOf } from '../sessiondb/channel.ts';
 import { MessageIds } from '../sessiondb/message-ids.ts';
 import { SessionRelay } from '../sessiondb/relay.ts';
@@ -33,6 +33,8 @@ export interface StartDependencies {
   readonly boundary: WorkBoundary;
   /** Called once for each holder that was started, when its child has ended. */
   onEnd(end: ChildEnd): void;
+  /** Called when SessionDB begins or ceases to answer a holder's child. */
+  onSessiondb(state: SessiondbState): void;
   /** A line for the log; holds no secret and no prose. */
   log(line: string): void;
 }
@@ -170,7 +172,7 @@ class StartingHolder {
   }
 
   #spawn(own: Omit<HolderOwn, 'fuseSocket'>): SpawnedHolder {
-    const { inputs, socket, sessiondb, messageIds, log } = this.#dependencies;
+    const { inputs, socket, sessiondb, messageIds, onSessiondb, log } = this.#dependencies;
     const manifest = inputs.manifest({ ...own, fuseSocket: socket.path });
     try {
       const process = Bun.spawn([inputs.confinedExec, 'holder'], {
@@ -184,6 +186,7 @@ class StartingHolder {
         onRefusal: (reason) => log(`holder ${this.#conversation}: SessionDB refused: ${reason}`),
         messageIds,
         onExecutions: (events) => this.#executions.heard(events),
+        onAnswers: (answers) => onSessiondb({ generation: this.#generation, answers }),
       });
       const relayed = channelOf(process.stdio[3] as number).then((channel) => relay.serve(channel));
       return new SpawnedHolder(process as Bun.Subprocess<'pipe', 'pipe', 'pipe'>, this.#generation, relayed);

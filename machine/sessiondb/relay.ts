@@ -21,6 +21,7 @@ export const relayLimits = {
   connections: 16,
   pendingRequests: 64,
   answerTimeout: 30_000,
+  timeoutInTrouble: 3_000,
   answerBytes: 32 * 1024 * 1024,
 } as const;
 
@@ -34,6 +35,8 @@ type Served = { readonly connection: RelayConnection; tail: Promise<void> };
 export interface RelayOptions extends LineageOptions {
   /** Receives what the child tells of the programs that it starts. */
   readonly onExecutions: (events: readonly ExecutionEvent[]) => void;
+  /** The authority has ceased to answer, or answers again; before the child gets to know. */
+  readonly onAnswers: (answers: boolean) => void;
   /** Shared by the relays of one authority. */
   readonly messageIds: MessageIds;
 }
@@ -51,7 +54,9 @@ export class SessionRelay {
   constructor(address: AuthorityAddress, options: Partial<RelayOptions> = {}) {
     this.#database = new HranaDatabase(address, {
       timeout: relayLimits.answerTimeout,
+      timeoutInTrouble: relayLimits.timeoutInTrouble,
       maxAnswerBytes: relayLimits.answerBytes,
+      onAnswers: options.onAnswers ?? nothing,
     });
     this.#child = {
       lineage: new Lineage({ sessions: [], onRefusal: nothing, ...options }),

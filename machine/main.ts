@@ -73,6 +73,10 @@ async function startMachine(launch: Launch): Promise<Machine> {
   const { files, ledger, boundary } = await openOrganizationFiles(launch, {
     log,
     limits: { ...defaultLimits, ...launch.fileLimits },
+    onUnusable: () => {
+      log('agentfs: ends, so that the replica is opened anew');
+      process.exit(1);
+    },
   });
   const holderSocket = listenForHolders(join(launch.runDirectory, 'fuse.sock'));
   const start = createStartHolder({

@@ -4,7 +4,10 @@
  */
 import type { Database } from '@tursodatabase/sync';
 import { exposedBase } from './agentfs/base.ts';
+import type { CloudSql } from './agentfs/cloud.ts';
 import { OrganizationFiles } from './agentfs/files.ts';
+import { renumberForeignNames } from './agentfs/foreign-names.ts';
+import { HranaDatabase } from './agentfs/hrana.ts';
 import { Ledger } from './agentfs/ledger.ts';
 import { hasOverlayTables } from './agentfs/overlay.ts';
 import { removeAbandoned, repairHere } from './agentfs/repair.ts';
@@ -58,6 +61,8 @@ export class WorkBoundary {
   readonly #ledger: Ledger;
   readonly #database: SyncDatabase;
   readonly #engine: EngineTurns;
+  readonly #cloud: CloudSql;
+  readonly #onUnusable: () => void;
   readonly #log: (text: string) => void;
   readonly #works = new Map<string, Work>();
   readonly #listeners = new Map<string, Set<(why: Staleness) => void>>();
@@ -69,6 +74,12 @@ export class WorkBoundary {
   #running: Pull | null = null;
   /** When the last successful pull had begun. */
   #pulledAt = 0;
+  /**
+   * Whether this replica has changed something since it was last seen to be whole, so that a pull may bring what does not go
+   * together with that; and whether one has.
+   */
+  #isMet = true;
+  #isUnchecked = false;
   #ending: Promise<SyncState> | null = null;
   #settling: Promise<SyncState> | null = null;
   #state: SyncState = { state: 'clean' };
@@ -76,13 +87,20 @@ export class WorkBoundary {
   #onFilesState: (state: FilesState) => void = () => undefined;
 
   constructor(
-    parts: Omit<OpenedFiles, 'boundary'> & { readonly database: SyncDatabase; readonly engine: EngineTurns },
+    parts: Omit<OpenedFiles, 'boundary'> & {
+      readonly database: SyncDatabase;
+      readonly engine: EngineTurns;
+      readonly cloud: CloudSql;
+      readonly onUnusable: () => void;
+    },
     log: (text: string) => void,
   ) {
     this.#files = parts.files;
     this.#ledger = parts.ledger;
     this.#database = parts.database;
     this.#engine = parts.engine;
+    this.#cloud = parts.cloud;
+    this.#onUnusable = parts.onUnusable;
     this.#log = log;
     this.#files.data.onPressing(() => this.#relieve());
   }
@@ -212,7 +230,9 @@ export class WorkBoundary {
     const isLast = await data.settleUpTo(mark, bytesOfStep);
     await store.exclusive(() => this.#ledger.writeHere());
     await store.sync();
+    if (this.#isUnchecked) await this.#repair();
     if (!(await store.exclusive(() => this.#pendingHere(scope)))) return { isLast, state: { state: 'clean' } };
+    this.#isMet = true;
     await this.#pullAndPush(isFirst);
     return store.exclusive(async () => {
       await store.commitHere();
@@ -229,34 +249,63 @@ export class WorkBoundary {
 
   async #pullAndPush(isFirst: boolean): Promise<void> {
     try {
-      if (isFirst && (await this.#pullNow())) await this.#repair();
+      if (isFirst) await this.#pullNow();
+      if (this.#isUnchecked) await this.#repair();
       await this.#alone(() => this.#database.push());
       this.#note({ trouble: null });
     } catch (error) {
-      if (!/UNIQUE|constraint/i.test(String(error))) throw error;
+      if (!isConflict(error)) throw error;
       await this.#recover(error);
     }
   }
 
   /**
-   * A local row and a row of the cloud have the same name under different ids. The pull fails on it; a push reports the
-   * failure but commits every other row; then the pull goes through.
+   * A local name and one of the cloud have different row ids: another program wrote there. In the cloud it gets the id that is
+   * ours, and then the two merge. The engine cannot go on with the database in which a pull has met this, and neither can this
+   * process: what is on disk is as it was before that pull.
    */
   async #recover(cause: unknown): Promise<void> {
-    this.#log(`agentfs: recovering from a conflict: ${reasonOf(cause)}`);
-    await this.#alone(() => this.#database.push()).catch((error: unknown) => {
-      this.#log(`agentfs: as expected, the push says: ${reasonOf(error)}`);
-    });
+    this.#log(`agentfs: recovering from a conflict of names: ${reasonOf(cause)}`);
+    const count = await renumberForeignNames(this.#cloud);
+    this.#log(`agentfs: ${count} names of another program in the cloud have other row ids now`);
+    const isUsable = await this.#files.store
+      .exclusive(() => this.#files.store.driver.get('SELECT count(*) AS n FROM fs_dentry'))
+      .then(
+        () => true,
+        () => false,
+      );
+    if (!isUsable) {
+      this.#onUnusable();
+      throw new Error('the replica must be opened anew by another process');
+    }
     await this.#pullNow();
-    await this.#repair();
-    if (await this.#files.store.exclusive(() => this.#pendingHere('files and ledger')))
-      await this.#alone(() => this.#database.push());
+    if (this.#isUnchecked) await this.#repair();
+    await this.#alone(() => this.#database.push());
+    this.#note({ trouble: null });
   }
 
   async #repair(): Promise<void> {
     const { store, data } = this.#files;
-    const { relinked, removed } = await store.exclusive(() => repairHere(store, data));
-    if (relinked + removed > 0) this.#log(`agentfs: repaired after a merge: ${relinked} links, ${removed} files`);
+    const done = await store.exclusive(async () => {
+      await store.forget();
+      const repairs = await repairHere(store);
+      data.forgetRead();
+      await store.forget();
+      return repairs;
+    });
+    this.#isUnchecked = false;
+    this.#isMet = false;
+    const { found, remade, unnamed, recounted } = done;
+    if (found + remade + unnamed + recounted === 0) return;
+    this.#log(
+      `agentfs: repaired after a merge: ${found} files and directories have a name again, ${remade} directories are there ` +
+        `again, ${unnamed} names of nothing are gone, ${recounted} counts of links are right`,
+    );
+    this.#tellStale();
+  }
+
+  #tellStale(): void {
+    for (const listeners of this.#listeners.values()) for (const listener of listeners) listener('pulled');
   }
 
   /** Whether local changes wait for a push. */
@@ -289,6 +338,7 @@ export class WorkBoundary {
         resolve(true);
       } catch (error) {
         this.#fail('pull failed', error);
+        if (isConflict(error)) await this.#recover(error).catch((failed: unknown) => this.#fail('no recovery', failed));
         resolve(false);
       } finally {
         this.#running = null;
@@ -307,7 +357,10 @@ export class WorkBoundary {
       }
       return changed;
     });
-    if (changed) for (const listeners of this.#listeners.values()) for (const listener of listeners) listener('pulled');
+    if (changed) {
+      this.#isUnchecked ||= this.#isMet;
+      this.#tellStale();
+    }
     return changed;
   }
 
@@ -361,11 +414,12 @@ export interface OpenedFiles {
 
 /**
  * Opens the organization's files, once in a machine's life. Throws with the reason when a new replica cannot be filled from
- * the cloud, or when the cloud's database has no AgentFS in it.
+ * the cloud, or when the cloud's database has no AgentFS in it. `onUnusable` is called when only another process can go on with
+ * the replica; what it has is durable as far as it was synced, and the next one finds it.
  */
 export async function openOrganizationFiles(
   launch: Pick<Launch, 'agentfs' | 'replicaDirectory'>,
-  options: { limits?: StoreLimits; log?: (text: string) => void } = {},
+  options: { limits?: StoreLimits; log?: (text: string) => void; onUnusable?: () => void } = {},
 ): Promise<OpenedFiles> {
   const log = options.log ?? console.error;
   const { database, driver, engine } = await openReplica(launch.agentfs, launch.replicaDirectory);
@@ -382,8 +436,12 @@ export async function openOrganizationFiles(
   const removed = await removeAbandoned(files.store, files.data);
   if (removed > 0) log(`agentfs: removed ${removed} abandoned files`);
   const ledger = new Ledger(files, log);
-  return { files, ledger, boundary: new WorkBoundary({ files, ledger, database, engine }, log) };
+  const cloud = new HranaDatabase(launch.agentfs);
+  const onUnusable = options.onUnusable ?? (() => undefined);
+  return { files, ledger, boundary: new WorkBoundary({ files, ledger, database, engine, cloud, onUnusable }, log) };
 }
+
+const isConflict = (error: unknown): boolean => /UNIQUE|constraint/i.test(String(error));
 
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

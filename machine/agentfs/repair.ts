@@ -1,68 +1,261 @@
 /**
- * What a pull over unpushed local changes may leave behind: the same path made twice keeps one name and leaves the other
- * file without any; a file renamed twice has two names and one link. Repaired once after such a pull; and what nobody
- * finished or closed is removed at a machine's start.
+ * What changes that met each other may leave behind: a file without a name, a name of nothing, a directory that was removed
+ * while something was put into it, two directories moved into each other, wrong counts of links. Repaired once behind a pull
+ * that may have brought that: nothing is lost that nobody removed. And what nobody finished or closed is removed at a
+ * machine's start.
+ *
+ * Whoever finds it first repairs it; two who do so at once write the same rows, or what the next repair makes one again.
  */
 import type { FileData } from './data.ts';
-import { type Inode, inodeColumns, inodeOfRow, now } from './inode.ts';
+import type { SqlRow, SqlValue } from './driver.ts';
+import { dentryId, directoryIno, rootIno } from './ids.ts';
+import { inodeColumns, inodeOfRow, now } from './inode.ts';
+import { coverRows } from './layer-rows.ts';
+import type { Place } from './namespace.ts';
 import { modeDirectory, modeFormat } from './schema.ts';
 import type { Store } from './store.ts';
 
 /** An upload takes less, and so does an open file of a machine that is gone. */
 const abandonedAfterSeconds = 24 * 3600;
+/** Where things go whose place is not known or taken, by their numbers. No conversation sees it. */
+const lostAndFound = 'lost+found';
+/** A loop of directories ends before; so does a way up that is none. */
+const maxDepth = 10_000;
 
-/** Makes link counts true, and removes files without a name that nobody has open. For whoever runs exclusively. */
-export async function repairHere(store: Store, data: FileData): Promise<{ relinked: number; removed: number }> {
-  const rows = await store.driver.all(
-    `SELECT ${inodeColumns}, coalesce(n.names, 0) AS names FROM fs_inode i ` +
-      'LEFT JOIN (SELECT ino, count(*) AS names FROM fs_dentry GROUP BY ino) n ON n.ino = i.ino ' +
-      'WHERE i.nlink <> coalesce(n.names, 0) AND i.nlink > 0 AND (i.mode & ?) <> ?',
-    modeFormat,
-    modeDirectory,
-  );
-  const directories = await miscounted(store);
-  let removed = 0;
-  let relinked = 0;
-  await store.transactHere(async (transaction) => {
-    for (const row of rows) {
-      const inode = inodeOfRow(row);
-      const names = Number(row.names);
-      if (names > 0) {
-        await transaction.patchInode(inode, { nlink: names });
-        relinked += 1;
-      } else if (store.isOpen(inode.ino)) {
-        await transaction.patchInode(inode, { nlink: 0 });
-      } else {
-        await transaction.removeInode(inode);
-        transaction.afterCommit(() => data.forget(inode.ino));
-        removed += 1;
-      }
-    }
-    for (const { inode, nlink } of directories) {
-      await transaction.patchInode(inode, { nlink });
-      relinked += 1;
-    }
-  });
-  return { relinked, removed };
+export interface Repairs {
+  /** Files and directories that have a name again. */
+  readonly found: number;
+  /** Directories that are there again, because something is in them. */
+  readonly remade: number;
+  /** Names of what is gone, and second names of directories. */
+  readonly unnamed: number;
+  /** Counts of links that were wrong. */
+  readonly recounted: number;
 }
 
 /**
- * Directories that count what they hold, and are wrong. One without a name may hold what another replica put into it: it
- * stays, unreachable.
+ * Makes the tree whole. For whoever runs exclusively, with nothing uncommitted and caches that know nothing: what it changes
+ * is as if a pull had brought it.
  */
-async function miscounted(store: Store): Promise<{ inode: Inode; nlink: number }[]> {
-  const rows = await store.driver.all(
-    `SELECT ${inodeColumns}, coalesce(n.held, 0) AS held FROM fs_inode i ` +
+export async function repairHere(store: Store): Promise<Repairs> {
+  const repair = new Repair(store);
+  await repair.run();
+  return repair.done;
+}
+
+class Repair {
+  readonly done = { found: 0, remade: 0, unnamed: 0, recounted: 0 };
+  readonly #store: Store;
+  /** Where each directory is. */
+  readonly #places = new Map<number, Place>();
+  readonly #directories = new Set<number>([rootIno]);
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  async run(): Promise<void> {
+    await this.#remakeDirectories();
+    await this.#dropNamesOfNothing();
+    await this.#placeDirectories();
+    await this.#nameFiles();
+    await this.#recount();
+    await this.#store.commitHere();
+  }
+
+  /** What holds something is a directory, whoever has removed it. */
+  async #remakeDirectories(): Promise<void> {
+    const held = await this.#all(
+      'SELECT DISTINCT d.parent_ino AS ino FROM fs_dentry d LEFT JOIN fs_inode i ON i.ino = d.parent_ino ' +
+        'JOIN fs_inode c ON c.ino = d.ino WHERE i.ino IS NULL',
+    );
+    for (const { ino } of held) await this.#makeDirectory(Number(ino));
+    this.done.remade += held.length;
+  }
+
+  async #dropNamesOfNothing(): Promise<void> {
+    const rows = await this.#all(
+      'SELECT d.parent_ino AS parent, d.name AS name FROM fs_dentry d LEFT JOIN fs_inode i ON i.ino = d.ino WHERE i.ino IS NULL',
+    );
+    for (const row of rows) await this.#unname(placeOf(row));
+  }
+
+  /** Every directory has one name, and a way up to the root. */
+  async #placeDirectories(): Promise<void> {
+    for (const { ino } of await this.#all('SELECT ino FROM fs_inode WHERE (mode & ?) = ?', modeFormat, modeDirectory))
+      this.#directories.add(Number(ino));
+    const names = await this.#all(
+      'SELECT d.parent_ino AS parent, d.name AS name, d.ino AS ino FROM fs_dentry d JOIN fs_inode c ON c.ino = d.ino ' +
+        'WHERE (c.mode & ?) = ? ORDER BY d.parent_ino, d.name',
+      modeFormat,
+      modeDirectory,
+    );
+    for (const row of names) {
+      const ino = Number(row.ino);
+      const place = placeOf(row);
+      const other = this.#places.get(ino);
+      if (!other) this.#places.set(ino, place);
+      // The place where it was last seen to be is the one to which it was moved last.
+      else if (isSame(this.#store.lastPlace(ino), place)) {
+        this.#places.set(ino, place);
+        await this.#unname(other);
+      } else await this.#unname(place);
+    }
+    const reachable = new Set<number>([rootIno]);
+    for (const ino of this.#directories) {
+      for (let top = this.#climb(ino, reachable); top !== null; top = this.#climb(ino, reachable))
+        await this.#place(top);
+    }
+  }
+
+  /**
+   * Goes up from a directory, and notes that it is reachable.
+   * @returns null, or the directory on the way that must get a place
+   */
+  #climb(ino: number, reachable: Set<number>): number | null {
+    const way = new Set<number>();
+    let at = ino;
+    while (!reachable.has(at)) {
+      if (way.has(at) || way.size > maxDepth) return this.#bestOf(way, at, reachable);
+      way.add(at);
+      const place = this.#places.get(at);
+      if (!place) return at;
+      at = place.parent;
+    }
+    for (const passed of way) reachable.add(passed);
+    return null;
+  }
+
+  /** Of a loop that begins with `start`: one that was elsewhere before, if that place can be reached. */
+  #bestOf(way: Set<number>, start: number, reachable: Set<number>): number {
+    const all = [...way];
+    const loop = all.slice(all.indexOf(start));
+    const isElsewhere = (ino: number): boolean => {
+      const last = this.#store.lastPlace(ino);
+      return last !== undefined && !isSame(last, this.#places.get(ino)) && this.#leadsUp(last.parent, reachable, loop);
+    };
+    return loop.find(isElsewhere) ?? Math.min(...loop);
+  }
+
+  #leadsUp(ino: number, reachable: Set<number>, loop: readonly number[]): boolean {
+    let at = ino;
+    for (let depth = 0; depth < maxDepth; depth++) {
+      if (reachable.has(at)) return true;
+      if (loop.includes(at)) return false;
+      const place = this.#places.get(at);
+      if (!place) return false;
+      at = place.parent;
+    }
+    return false;
+  }
+
+  /** Gives a directory the place where it was last seen, or one by its number. */
+  async #place(ino: number): Promise<void> {
+    const before = this.#places.get(ino);
+    if (before) await this.#unname(before, false);
+    const last = this.#store.lastPlace(ino);
+    const isThere = last !== undefined && this.#isBelowRoot(last.parent, ino) && (await this.#isFree(last));
+    const place = isThere ? last : await this.#lostPlace(ino);
+    await this.#name(place, ino);
+    this.#places.set(ino, place);
+    this.done.found += 1;
+  }
+
+  #isBelowRoot(ino: number, not: number): boolean {
+    let at: number | undefined = ino;
+    for (let depth = 0; at !== rootIno && depth < maxDepth; depth++) {
+      if (at === undefined || at === not) return false;
+      at = this.#places.get(at)?.parent;
+    }
+    return at === rootIno;
+  }
+
+  /** A file whose name was given to another, or went with its directory, is there again; nobody has removed it. */
+  async #nameFiles(): Promise<void> {
+    const rows = await this.#all(
+      'SELECT i.ino AS ino FROM fs_inode i LEFT JOIN fs_dentry d ON d.ino = i.ino ' +
+        'WHERE d.ino IS NULL AND i.nlink > 0 AND (i.mode & ?) <> ?',
+      modeFormat,
+      modeDirectory,
+    );
+    for (const row of rows) {
+      const ino = Number(row.ino);
+      const last = this.#store.lastPlace(ino);
+      const isThere = last !== undefined && this.#isBelowRoot(last.parent, ino) && (await this.#isFree(last));
+      await this.#name(isThere ? last : await this.#lostPlace(ino), ino);
+      this.done.found += 1;
+    }
+  }
+
+  async #recount(): Promise<void> {
+    const files =
+      'SELECT i.ino AS ino, n.names AS nlink FROM fs_inode i ' +
+      'JOIN (SELECT ino, count(*) AS names FROM fs_dentry GROUP BY ino) n ON n.ino = i.ino ' +
+      'WHERE i.nlink <> n.names AND (i.mode & ?) <> ?';
+    // A directory that somebody made who does not count what it holds has 1.
+    const directories =
+      'SELECT i.ino AS ino, 2 + coalesce(n.held, 0) AS nlink FROM fs_inode i ' +
       'LEFT JOIN (SELECT d.parent_ino AS ino, count(*) AS held FROM fs_dentry d JOIN fs_inode c ON c.ino = d.ino ' +
       'WHERE (c.mode & ?) = ? GROUP BY d.parent_ino) n ON n.ino = i.ino ' +
-      'WHERE i.nlink > 1 AND (i.mode & ?) = ? AND i.nlink <> 2 + coalesce(n.held, 0)',
-    modeFormat,
-    modeDirectory,
-    modeFormat,
-    modeDirectory,
-  );
-  return rows.map((row) => ({ inode: inodeOfRow(row), nlink: 2 + Number(row.held) }));
+      'WHERE i.nlink > 1 AND (i.mode & ?) = ? AND i.nlink <> 2 + coalesce(n.held, 0)';
+    const wrong = [
+      ...(await this.#all(files, modeFormat, modeDirectory)),
+      ...(await this.#all(directories, modeFormat, modeDirectory, modeFormat, modeDirectory)),
+    ];
+    for (const { ino, nlink } of wrong) await this.#run('UPDATE fs_inode SET nlink = ? WHERE ino = ?', nlink!, ino!);
+    this.done.recounted += wrong.length;
+  }
+
+  async #lostPlace(ino: number): Promise<Place> {
+    const parent = directoryIno(rootIno, lostAndFound);
+    if (await this.#isFree({ parent: rootIno, name: lostAndFound })) {
+      await this.#makeDirectory(parent);
+      await this.#name({ parent: rootIno, name: lostAndFound }, parent);
+      this.#places.set(parent, { parent: rootIno, name: lostAndFound });
+    }
+    return { parent, name: ino.toString(36) };
+  }
+
+  async #isFree({ parent, name }: Place): Promise<boolean> {
+    const rows = await this.#all('SELECT 1 AS one FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
+    return rows.length === 0;
+  }
+
+  async #makeDirectory(ino: number): Promise<void> {
+    const { seconds, nanoseconds } = now();
+    await this.#run(
+      'INSERT INTO fs_inode (ino, mode, nlink, atime, mtime, ctime, atime_nsec, mtime_nsec, ctime_nsec) ' +
+        'VALUES (?, ?, 2, ?, ?, ?, ?, ?, ?) ON CONFLICT(ino) DO NOTHING',
+      ...[ino, modeDirectory | 0o755, seconds, seconds, seconds, nanoseconds, nanoseconds, nanoseconds],
+    );
+    this.#directories.add(ino);
+  }
+
+  async #name({ parent, name }: Place, ino: number): Promise<void> {
+    const base = this.#store.overlay.baseAt(parent, name);
+    if (base) for (const { sql, args } of coverRows(base)) await this.#run(sql, ...args);
+    const sql = 'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)';
+    await this.#run(sql, dentryId(parent, name), name, parent, ino);
+  }
+
+  async #unname({ parent, name }: Place, isCounted = true): Promise<void> {
+    await this.#run('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
+    if (isCounted) this.done.unnamed += 1;
+  }
+
+  async #run(sql: string, ...args: SqlValue[]): Promise<void> {
+    await this.#store.beginHere(1);
+    await this.#store.driver.run(sql, ...args);
+  }
+
+  #all(sql: string, ...args: SqlValue[]): Promise<SqlRow[]> {
+    return this.#store.driver.all(sql, ...args);
+  }
 }
+
+const placeOf = (row: SqlRow): Place => ({ parent: Number(row.parent), name: String(row.name) });
+const isSame = (one: Place | undefined, other: Place | undefined): boolean =>
+  one !== undefined && one.parent === other?.parent && one.name === other.name;
 
 /** Removes uploads that never got their name, and files that were unlinked while open when a machine ended. */
 export async function removeAbandoned(store: Store, data: FileData): Promise<number> {

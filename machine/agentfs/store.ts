@@ -15,9 +15,10 @@ import { DirtyNames } from './dirty-names.ts';
 import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, type InodePatch, inodeColumns, inodeOfRow } from './inode.ts';
+import type { Place } from './namespace.ts';
 import { Overlay } from './overlay.ts';
 import { Quotas } from './quota.ts';
-import { defaultChunkSize } from './schema.ts';
+import { defaultChunkSize, isDirectory } from './schema.ts';
 import { type Caches, nameKey, Transaction } from './transaction.ts';
 import type { Usage } from './usage.ts';
 
@@ -102,6 +103,8 @@ export class Store {
   readonly #names: BoundedCache<string, number>;
   /** The directory that an inode was last seen in; what a file with several names has here is one of them. */
   readonly #parents: BoundedCache<number, number>;
+  /** Where a thing was last seen. Kept over a pull, which may take away what tells it (repair.ts). */
+  readonly #places: BoundedCache<number, Place>;
   readonly #dirty = new DirtyInodes();
   readonly #dirtyNames = new DirtyNames();
   /** Directories all of whose names memory has. */
@@ -134,6 +137,7 @@ export class Store {
     this.#inodes = new BoundedCache(limits.cachedInodes);
     this.#names = new BoundedCache(limits.cachedNames, undefined, () => this.#whole.clear());
     this.#parents = new BoundedCache(limits.cachedNames);
+    this.#places = new BoundedCache(limits.cachedNames / 4);
   }
 
   /** Opens the store of a database that has the schema; throws where it has none. */
@@ -349,14 +353,23 @@ export class Store {
     const row = await this.sql.get('SELECT ino FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
     const ino = row ? Number(row.ino) : 0;
     this.#names.set(nameKey(parent, name), ino);
-    if (ino !== 0) this.#parents.set(ino, parent);
+    if (ino !== 0) {
+      this.#parents.set(ino, parent);
+      this.#places.set(ino, { parent, name });
+    }
     return ino;
   }
 
   /** Remembers what a list has shown; null: the name leads to nothing. For whoever runs exclusively. */
   remember(parent: number, name: string, ino: number, inode: Inode | null): void {
     if (this.cachedName(parent, name) === undefined) this.#names.set(nameKey(parent, name), ino);
+    if (inode && isDirectory(inode.mode)) this.#places.set(ino, { parent, name });
     if (inode && this.cachedInode(ino) === undefined) this.#inodes.set(ino, inode);
+  }
+
+  /** Where a thing was last seen by this machine, if it remembers; it may be elsewhere now, or gone. */
+  lastPlace(ino: number): Place | undefined {
+    return this.#places.get(ino);
   }
 
   /** The directory that holds a directory, or 0. For whoever runs exclusively. */
@@ -430,8 +443,8 @@ export class Store {
   }
 
   get #caches(): Caches {
-    const [inodes, names, parents] = [this.#inodes, this.#names, this.#parents];
-    return { inodes, names, parents, dirty: this.#dirty, dirtyNames: this.#dirtyNames };
+    const [inodes, names, parents, places] = [this.#inodes, this.#names, this.#parents, this.#places];
+    return { inodes, names, parents, places, dirty: this.#dirty, dirtyNames: this.#dirtyNames };
   }
 
   /** The engine runs in microtasks: without this one operation after the other would run and nothing else of the machine. */

@@ -9,6 +9,7 @@ import type { SqlRow, SqlValue } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues, isLater, laterThan } from './inode.ts';
 import { copyRows, coverRows, type Statement, whiteoutRow } from './layer-rows.ts';
+import type { Place } from './namespace.ts';
 import type { LowerNode } from './overlay.ts';
 import type { TreeNote } from './quota.ts';
 import { isDirectory, isRegular, isSymlink } from './schema.ts';
@@ -19,6 +20,7 @@ export interface Caches {
   readonly inodes: BoundedCache<number, Inode>;
   readonly names: BoundedCache<string, number>;
   readonly parents: BoundedCache<number, number>;
+  readonly places: BoundedCache<number, Place>;
   readonly dirty: DirtyInodes;
   readonly dirtyNames: DirtyNames;
 }
@@ -37,6 +39,7 @@ export class Transaction {
   readonly #inodes = new Map<number, Inode | null>();
   readonly #names = new Map<string, number>();
   readonly #parents = new Map<number, number>();
+  readonly #places = new Map<number, Place>();
   readonly #steps: Step[] = [];
   readonly #afterCommit: (() => void)[] = [];
   /** What the quotas must know. */
@@ -128,6 +131,7 @@ export class Transaction {
     this.#steps.push({ kind: 'name', parent, name, ino });
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
+    this.#places.set(ino, { parent, name });
     this.notes.push({ kind: 'named', parent, ino });
   }
 
@@ -150,6 +154,7 @@ export class Transaction {
     this.#steps.push({ kind: 'rename', parent, name, ino });
     this.#names.set(nameKey(parent, name), ino);
     this.#parents.set(ino, parent);
+    this.#places.set(ino, { parent, name });
   }
 
   /** Whose it is that has this name and may lose its last one. Whoever takes a name away has looked it up. */
@@ -217,6 +222,7 @@ export class Transaction {
     }
     for (const [key, ino] of this.#names) caches.names.set(key, ino);
     for (const [ino, parent] of this.#parents) caches.parents.set(ino, parent);
+    for (const [ino, place] of this.#places) caches.places.set(ino, place);
     for (const change of this.#afterCommit) change();
   }
 

@@ -1,16 +1,15 @@
 /**
- * `bench rtt`: what a round trip of 30 ms to both cloud databases adds to a warm turn without tools and to one with a tool,
- * in blocks that take turns with blocks without delay, in one run.
+ * `bench rtt`: what a round trip of 30 ms to both cloud databases adds to a warm turn without tools and to one with a tool.
+ * Each turn with the delay follows one without, so that what else the host does weighs on both alike.
  */
 import { FarCloud } from '../harness/far-cloud.ts';
 import { call, say } from '../harness/model.ts';
 import { figuresHeader, figuresOf, formatFigures, percentile, rounded } from './figures.ts';
 
 const roundTripMs = 30;
-const rounds = 6;
-const blockTurns = 5;
-/** What a turn leaves to be done is not the next one's. */
-const settleMs = 700;
+const rounds = 30;
+/** What a turn leaves to be done, as the boundary of one that used files, is not the next one's. */
+const settleMs = 300;
 
 const kinds = { text: 'words', tool: 'look' } as const;
 type Kind = keyof typeof kinds;
@@ -29,15 +28,11 @@ export async function benchRoundTrips() {
       for (const distance of ['near', 'far'] as const) {
         await Bun.sleep(settleMs);
         far.cloud.roundTripMs = distance === 'far' ? roundTripMs : 0;
-        for (let turn = 0; turn < blockTurns; turn++) {
-          const from = far.cloud.requests.all.length;
-          const startedAt = performance.now();
-          await far.api.say(conversation, `${kinds[kind]} ${round} ${turn}`);
-          samples[kind][distance].push(performance.now() - startedAt);
-          requests[kind] = Math.max(requests[kind], far.cloud.since(from).length);
-          // The boundary of a turn that used files is not the next turn's either.
-          if (kind === 'tool') await Bun.sleep(settleMs);
-        }
+        const from = far.cloud.requests.all.length;
+        const startedAt = performance.now();
+        await far.api.say(conversation, `${kinds[kind]} ${distance} ${round}`);
+        samples[kind][distance].push(performance.now() - startedAt);
+        requests[kind] = Math.max(requests[kind], far.cloud.since(from).length);
       }
     }
   }
@@ -51,14 +46,17 @@ function report(samples: Record<Kind, { near: number[]; far: number[] }>, reques
     const { near, far } = samples[kind];
     console.log(formatFigures(`${kind}, no delay`, figuresOf(near)));
     console.log(formatFigures(`${kind}, ${roundTripMs} ms to the cloud`, figuresOf(far)));
-    const [local, remote] = [percentile(near, 50), percentile(far, 50)];
+    const added = percentile(
+      far.map((ms, round) => ms - near[round]!),
+      50,
+    );
     result[kind] = {
-      reply_p50_ms: rounded(local),
-      reply_far_p50_ms: rounded(remote),
-      added_p50_ms: rounded(remote - local),
+      reply_p50_ms: rounded(percentile(near, 50)),
+      reply_far_p50_ms: rounded(percentile(far, 50)),
+      added_p50_ms: rounded(added),
       requests: requests[kind],
     };
-    console.log(`${kind}: ${(remote - local).toFixed(0)} ms more, ${requests[kind]} requests`);
+    console.log(`${kind}: ${added.toFixed(0)} ms more (the median of pairs), ${requests[kind]} requests`);
   }
   return result;
 }

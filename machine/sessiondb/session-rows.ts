@@ -1,8 +1,11 @@
 /**
- * The rows of `sessions` that one child wrote last, as they stood under the lock of that transaction. Until something may
- * have written such a row again, reading it here is reading it in the database: a session's row is written by nobody but
- * the child whose lineage it belongs to (lineage.ts refuses all others, and no statement of the schema touches the table),
- * all of that child's connections share this table, and the gateway replaces a child when it has changed its transcript.
+ * The rows of `sessions` that one child wrote last, as they stood under the lock of that transaction. Answering a SELECT from
+ * here is answering it as of that moment, which SQLite itself may do: it promises no more than that a reader sees one
+ * committed state, and its own writes. A row's writers are two. The child whose lineage it belongs to: lineage.ts refuses
+ * all other children, no statement of the schema touches the table, and all of that child's connections share this table,
+ * so its own writes are always seen. And the gateway, when a human replies: it counts the message in this row, and replaces
+ * the child before its next turn. What a transaction does with a row that was read here is checked under its lock
+ * (foreseen.ts); what is left out because it would change nothing is a column that the gateway never writes.
  */
 import type { SessionRow } from './session-row.ts';
 

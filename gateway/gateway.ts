@@ -17,6 +17,7 @@ import type { Conversation, Specialist } from './domain.ts';
 import { createEnvironment } from './environment/environment.ts';
 import { establishConversation, provisionOrganization } from './establishment.ts';
 import { createEventBus } from './events/bus.ts';
+import { createAnnouncedUploads } from './files/announced.ts';
 import { createConversationFiles } from './files/conversation-files.ts';
 import { createInbox } from './files/inbox.ts';
 import type { Governance } from './governance/governance.ts';
@@ -220,6 +221,7 @@ async function start(
     amendments,
     audit: createAudit({ database: agentfs, settleFiles: machine.settleFiles }),
     inbox,
+    uploads: createAnnouncedUploads(inbox),
     files: createConversationFiles({
       sql: agentfs,
       files,

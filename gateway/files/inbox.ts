@@ -39,13 +39,22 @@ export interface Delivery {
    * earlier message or an earlier try of this one, stays.
    */
   deliver<Result>(accept: () => Promise<Result>): Promise<Result>;
-  /** Removes what got no name. Never rejects: what cannot be removed now is at the next start. */
+  /** The file is no longer this one's: it stays, nameless, until somebody adopts it. */
+  release(file: ReceivedFile): void;
+  /** Names this file too, and leaves it nameless when that fails. */
+  adopt(file: ReceivedFile): void;
+  /** Removes what was received and got no name. Never rejects: what cannot be removed now is at the next start. */
   discard(): Promise<void>;
 }
 
 export interface Inbox {
-  /** `declaredBytes`: what is announced to come. Throws `not-found`, `quota-exceeded`, `too-many-requests`, `agentfs-unavailable`. */
-  begin(conversation: ConversationId, declaredBytes: number): Promise<Delivery>;
+  /**
+   * `declaredBytes`: what is announced to come; `reservedBytes`: of the room, what others have who will come to it. Throws `not-found`,
+   * `quota-exceeded`, `too-many-requests`, `agentfs-unavailable`.
+   */
+  begin(conversation: ConversationId, declaredBytes: number, reservedBytes?: number): Promise<Delivery>;
+  /** Removes a file that was released. Never rejects. */
+  drop(file: ReceivedFile): Promise<void>;
   /** Removes what the last process left. Never rejects; resolves when it is known what that is. */
   removeLeftOvers(): Promise<void>;
 }
@@ -73,7 +82,7 @@ export function createInbox({ sql, files, limits, log, deliveries = usualDeliver
   };
 
   return {
-    async begin(conversation, declaredBytes) {
+    async begin(conversation, declaredBytes, reservedBytes = 0) {
       if (open >= deliveries) {
         throw new Problem('too-many-requests', `At most ${deliveries} messages with files come in at once`, {
           retryAfter: 5,
@@ -81,7 +90,8 @@ export function createInbox({ sql, files, limits, log, deliveries = usualDeliver
       }
       open += 1;
       try {
-        const atFirst = await translated(room(conversation));
+        const all = await translated(room(conversation));
+        const atFirst = { ...all, bytes: all.bytes - reservedBytes };
         requireRoom(atFirst, declaredBytes, 1);
         return new OpenDelivery({ incoming, limits, lines, log, room }, conversation, atFirst, () => {
           open -= 1;
@@ -89,6 +99,14 @@ export function createInbox({ sql, files, limits, log, deliveries = usualDeliver
       } catch (error) {
         open -= 1;
         throw error;
+      }
+    },
+
+    async drop({ stored }) {
+      try {
+        await incoming.discard(stored.ino);
+      } catch (error) {
+        log.warn('a file without a message was not removed; the next start does it', { error });
       }
     },
 
@@ -117,9 +135,11 @@ class OpenDelivery implements Delivery {
   readonly #shared: Shared;
   readonly #conversation: ConversationId;
   readonly #room: Room;
-  readonly #files: ReceivedFile[] = [];
+  #files: ReceivedFile[] = [];
+  readonly #adopted = new Set<ReceivedFile>();
   /** Numbers of the files that the message named. */
   readonly #kept = new Set<number>();
+  #isDelivered = false;
   #leave: (() => void) | null;
 
   constructor(shared: Shared, conversation: ConversationId, room: Room, leave: () => void) {
@@ -155,6 +175,15 @@ class OpenDelivery implements Delivery {
     return file;
   }
 
+  release(file: ReceivedFile): void {
+    this.#files = this.#files.filter((one) => one !== file);
+  }
+
+  adopt(file: ReceivedFile): void {
+    this.#adopted.add(file);
+    this.#files.push(file);
+  }
+
   async deliver<Result>(accept: () => Promise<Result>): Promise<Result> {
     const { incoming, lines, room } = this.#shared;
     if (this.#files.length === 0) return accept();
@@ -169,12 +198,12 @@ class OpenDelivery implements Delivery {
       } catch (error) {
         // The message's own failure counts. What cannot be taken back stays unused, and is there for the next try.
         await incoming.unname(named).catch((cause: unknown) => {
-          for (const { ino } of named.names) this.#kept.add(ino);
           this.#shared.log.warn('the files of a refused message were not removed', { error: cause });
         });
         throw error;
       }
       for (const { ino } of named.names) this.#kept.add(ino);
+      this.#isDelivered = true;
       return result;
     });
   }
@@ -183,8 +212,11 @@ class OpenDelivery implements Delivery {
     const leave = this.#leave;
     this.#leave = null;
     try {
-      for (const { stored } of this.#files.splice(0)) {
-        if (!this.#kept.has(stored.ino)) await this.#shared.incoming.discard(stored.ino);
+      const isTaken = this.#isDelivered;
+      for (const file of this.#files.splice(0)) {
+        // One that was adopted is its owner's again, unless a message has its contents under another's name already.
+        if (this.#adopted.has(file) && !isTaken) continue;
+        if (!this.#kept.has(file.stored.ino)) await this.#shared.incoming.discard(file.stored.ino);
       }
     } catch (error) {
       this.#shared.log.warn('files without a message were not removed; the next start does it', { error });

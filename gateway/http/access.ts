@@ -31,6 +31,7 @@ export const access = {
   'GET /v1/conversations/:conversation/audit/tool-calls': auditors,
   'GET /v1/conversations/:conversation/audit/timeline': auditors,
   'GET /v1/conversations/:conversation/audit/diff': auditors,
+  'PUT /v1/conversations/:conversation/uploads/:upload': everyone,
   'GET /v1/conversations/:conversation/files': everyone,
   'GET /v1/conversations/:conversation/files/content': everyone,
   'GET /v1/events': everyone,

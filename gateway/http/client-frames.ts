@@ -15,6 +15,15 @@ const sending = {
   idempotencyKey: v.optional(v.string()),
 };
 
+/** Texts, and files that were announced and have arrived, in their order. */
+const partsEntry = v.pipe(
+  v.array(
+    v.union([v.strictObject({ text: v.string() }), v.strictObject({ upload: v.pipe(v.string(), v.maxLength(64)) })]),
+  ),
+  v.minLength(1),
+  v.maxLength(256),
+);
+
 export const clientFrame = v.variant('type', [
   v.strictObject({
     type: v.literal('subscribe'),
@@ -23,6 +32,14 @@ export const clientFrame = v.variant('type', [
     after: v.optional(v.pipe(v.number(), v.safeInteger(), v.minValue(0))),
   }),
   v.strictObject({ type: v.literal('unsubscribe'), id, conversation }),
+  v.strictObject({
+    type: v.literal('upload.announce'),
+    id,
+    conversation,
+    name: v.pipe(v.string(), v.minLength(1), v.maxLength(4_096)),
+    mimeType: v.optional(v.string()),
+  }),
+  v.strictObject({ ...sending, parts: partsEntry }),
   v.strictObject({ ...sending, text: textEntry }),
   v.strictObject({ ...sending, blocks: blocksEntry }),
 ]);

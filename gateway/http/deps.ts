@@ -4,6 +4,7 @@ import type { Specialist } from '../domain.ts';
 import type { Environment } from '../environment/environment.ts';
 import type { EventFeed } from '../events/bus.ts';
 import type { SubscriberLimits } from '../events/subscriber.ts';
+import type { AnnouncedUploads } from '../files/announced.ts';
 import type { ConversationFiles } from '../files/conversation-files.ts';
 import type { Inbox } from '../files/inbox.ts';
 import type { Governance } from '../governance/governance.ts';
@@ -33,6 +34,7 @@ export interface ServerDeps {
   readonly audit: Audit;
   readonly environment: Environment;
   readonly inbox: Inbox;
+  readonly uploads: AnnouncedUploads;
   readonly files: ConversationFiles;
   readonly bus: EventFeed;
   readonly logger: Pick<Log, 'info' | 'error'>;

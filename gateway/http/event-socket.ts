@@ -7,7 +7,7 @@ import type { Caller, Conversation, Message } from '../domain.ts';
 import { plainFrame } from '../events/frames.ts';
 import { closeCodes, type Sink, type Subscriber } from '../events/subscriber.ts';
 import { Problem } from '../problem.ts';
-import { may } from './access.ts';
+import { may, type Route } from './access.ts';
 import { type App, callerOf, type HttpContext, listen, type SocketData } from './app.ts';
 import { type ClientFrame, clientFrame, idOf } from './client-frames.ts';
 import { reachedConversation } from './conversations.ts';
@@ -54,7 +54,7 @@ export function addEventSocket(app: App, context: HttpContext): void {
         {
           description:
             'Client frames: `subscribe {conversation, after?}`, `unsubscribe {conversation}`, `message.send {conversation, ' +
-            'idempotencyKey?, text | blocks}`, each with an optional `id` that its answer repeats. `after` of the query ' +
+            'idempotencyKey?, text | blocks | parts}`, `upload.announce {conversation, name, mimeType?}`, each with an optional `id` that its answer repeats. `after` of the query ' +
             'is the start of subscriptions that name none. Sequence numbers ascend within a conversation: resume each ' +
             'conversation after the last one seen of it.',
         },
@@ -199,6 +199,16 @@ class SocketSession {
         if (added === false) throw new Problem('too-many-requests', 'Too many conversations on one connection');
         return;
       }
+      case 'upload.announce': {
+        this.#require('PUT /v1/conversations/:conversation/uploads/:upload');
+        const { name: fileName, mimeType = null } = frame;
+        const upload = this.#context.uploads.announce(this.#caller.token, conversation, {
+          fileName,
+          mediaType: mimeType,
+        });
+        answer('upload.ready', { conversation, upload, put: `/v1/conversations/${conversation}/uploads/${upload}` });
+        return;
+      }
       case 'message.send': {
         const message = await this.#send(frame, found, received.at);
         answer('message.sent', { message: showMessage(message) });
@@ -211,11 +221,24 @@ class SocketSession {
     conversation: Conversation,
     receivedAt: number,
   ): Promise<Message> {
-    if (!may(this.#caller.role, 'POST /v1/conversations/:conversation/messages')) {
-      throw new Problem('forbidden', `A token with the role ${this.#caller.role} may not send messages`);
-    }
+    this.#require('POST /v1/conversations/:conversation/messages');
+    const { turns, uploads } = this.#context;
     const idempotencyKey = checkIdempotencyKey(frame.idempotencyKey ?? null);
-    return await this.#context.turns.submit({ conversation, content: contentOf(frame), idempotencyKey, receivedAt });
+    const order = { conversation, idempotencyKey, receivedAt };
+    if (!('parts' in frame)) return await turns.submit({ ...order, content: contentOf(frame) });
+    return await uploads.send(
+      this.#caller.token,
+      conversation.id,
+      frame.parts,
+      (blocks) => turns.submit({ ...order, content: { blocks } }),
+      (blocks) => turns.refusal({ blocks }),
+    );
+  }
+
+  #require(route: Route): void {
+    if (!may(this.#caller.role, route)) {
+      throw new Problem('forbidden', `A token with the role ${this.#caller.role} may not call ${route}`);
+    }
   }
 
   #refuse(error: unknown, id: ClientFrame['id']): void {

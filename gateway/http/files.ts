@@ -1,11 +1,12 @@
-/** The files of a conversation: listed, and downloaded one by one (file API, "Outbound"). */
+/** The files of a conversation: sent one by one for a message over the WebSocket, listed, and downloaded one by one (file API, "Outbound"). */
 import * as v from 'valibot';
 import type { FileEntry } from '../files/conversation-files.ts';
 import { type App, callerOf, type HttpContext } from './app.ts';
 import { Downloads, fileResponse } from './downloads.ts';
+import { declaredBytes, streamBody } from './limits.ts';
 import { operation } from './openapi.ts';
 import { jsonResponse } from './responses.ts';
-import { conversationPath, fileContentQuery, filesPage } from './schemas.ts';
+import { conversationPath, fileContentQuery, filesPage, uploadPath } from './schemas.ts';
 
 const entryShown = v.object({
   name: v.string(),
@@ -15,6 +16,7 @@ const entryShown = v.object({
   modifiedAt: v.string(),
   uri: v.optional(v.string()),
 });
+const uploadShown = v.object({ upload: v.string(), size: v.number(), sha256: v.string() });
 const filesShown = v.object({ entries: v.array(entryShown), next: v.optional(v.string()) });
 
 const show = ({ uri, modifiedAt, ...entry }: FileEntry) => ({
@@ -29,6 +31,34 @@ const silentSeconds = 120;
 export function addFiles(app: App, context: HttpContext): void {
   const { files, limits, logger } = context;
   const downloads = new Downloads(limits.downloadsPerToken, limits.downloads);
+
+  app.put(
+    '/v1/conversations/:conversation/uploads/:upload',
+    async ({ params, request, call }) => {
+      // Silent while the cloud is slow; the body's pauses are limited where it is read.
+      context.server()?.timeout(request, 0);
+      const { conversation, upload } = params;
+      const { stored } = await context.uploads.receive(
+        { owner: callerOf(call).token, conversation, upload },
+        declaredBytes(request) ?? 0,
+        (most) => streamBody(request, most + 1, limits.bodySeconds),
+      );
+      return jsonResponse(200, { upload, size: stored.size, sha256: stored.sha256 });
+    },
+    {
+      parse: 'none',
+      params: uploadPath,
+      detail: operation(
+        'Files',
+        'Send the bytes of an upload that was announced over the WebSocket',
+        { 200: { description: 'It has come whole and can be named by `message.send`.', schema: uploadShown } },
+        {
+          description:
+            'The body is the file itself, whatever its `Content-Type` says. Good once; after a failure again.',
+        },
+      ),
+    },
+  );
 
   app.get(
     '/v1/conversations/:conversation/files',

@@ -8,6 +8,7 @@ import type { ContentBlock, Message, PhaseTimings, Role, SessionUpdate, Speciali
 import { roles } from '../domain.ts';
 import type { Environment } from '../environment/environment.ts';
 import { createEventBus, type EventFeed } from '../events/bus.ts';
+import { type AnnouncedUploads, createAnnouncedUploads } from '../files/announced.ts';
 import type { ConversationFiles } from '../files/conversation-files.ts';
 import type { Inbox } from '../files/inbox.ts';
 import { embeddedDatabase } from '../governance/databases.fixture.ts';
@@ -203,6 +204,7 @@ const emptyFiles: ConversationFiles = {
 /** Of an organization that takes no files. */
 const closedInbox: Inbox = {
   begin: () => Promise.reject(new Problem('agentfs-unavailable', 'This test has no files')),
+  drop: async () => undefined,
   removeLeftOvers: async () => undefined,
 };
 
@@ -217,6 +219,7 @@ export interface TestGateway {
   readonly amendments: ServerDeps['amendments'];
   readonly audit: Audit;
   readonly inbox: Inbox;
+  readonly uploads: AnnouncedUploads;
   readonly files: ConversationFiles;
   readonly specialist: Specialist;
   /** A secret for each role. */
@@ -253,6 +256,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
   const transcript = new MemoryTranscript();
   const amendments = memoryAmendments(transcript);
   const established: ConversationId[] = [];
+  const uploads = options.uploads ?? createAnnouncedUploads(options.inbox ?? closedInbox);
   const server = createServer({
     governance,
     turns,
@@ -261,6 +265,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     audit: emptyAudit,
     environment: noEnvironment,
     inbox: closedInbox,
+    uploads,
     files: emptyFiles,
     bus,
     logger: { info: record, error: record },
@@ -294,6 +299,7 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     amendments,
     audit: options.audit ?? emptyAudit,
     inbox: options.inbox ?? closedInbox,
+    uploads,
     files: options.files ?? emptyFiles,
     specialist,
     tokens,

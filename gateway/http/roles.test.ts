@@ -93,6 +93,12 @@ const table: Readonly<Record<string, Line>> = {
     sent: () => ({ body: { text: 'I am David' }, headers: { 'idempotency-key': fresh('key').replace(' ', '-') } }),
   },
   'GET /v1/conversations/{conversation}/events': { who: everyone, status: 200 },
+  // Nothing was announced under this name.
+  'PUT /v1/conversations/{conversation}/uploads/{upload}': {
+    who: everyone,
+    status: 404,
+    sent: () => ({ names: { upload: `upl_${'0'.repeat(40)}` } }),
+  },
   'GET /v1/conversations/{conversation}/files': { who: everyone, status: 200 },
   'GET /v1/conversations/{conversation}/files/content': {
     who: everyone,

@@ -80,6 +80,8 @@ const tokenIdSchema = v.pipe(
 );
 
 export const conversationPath = pathIds(v.object({ conversation: conversationIdSchema }));
+const uploadIdSchema = v.pipe(v.string(), v.regex(/^upl_[0-9a-f]{40}$/, 'must be an id that starts with upl_'));
+export const uploadPath = pathIds(v.object({ conversation: conversationIdSchema, upload: uploadIdSchema }));
 export const messagePath = pathIds(v.object({ conversation: conversationIdSchema, message: messageIdSchema }));
 export const cancelQuery = query(v.object({ message: v.optional(messageIdSchema) }));
 export const turnPath = pathIds(

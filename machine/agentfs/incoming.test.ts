@@ -118,6 +118,7 @@ test('all get their names or none; what was given can be taken back, what was th
   await incoming.discard(third!.ino);
   expect((await read(`${inbound}/new`)).toString()).toBe('third');
   await incoming.unname(named);
+  await incoming.discard(third!.ino);
   expect(await authority.cloud.stat(`${inbound}/new`)).toBeNull();
   expect((await authority.cloud.stat(`${inbound}/taken`))!.ino).toBe(first.ino);
 });

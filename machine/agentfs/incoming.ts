@@ -121,12 +121,11 @@ export class IncomingFiles {
     }
   }
 
-  /** Takes names back that `name` gave and removes their files. HranaError. */
+  /** Takes names back that `name` gave: their files are nameless again. HranaError. */
   async unname({ directory, names }: Named): Promise<void> {
     if (names.length === 0) return;
     const taking = names.flatMap(({ name, ino }) => takeName(directory, name, ino));
     await this.#persist([...taking, touch(directory)]);
-    for (const { ino } of names) await this.discard(ino);
   }
 
   /** What processes that are gone left without a name: a list at once, and the removal of it. HranaError. */

@@ -89,7 +89,7 @@ async function measure(
         await subject.restart();
         worker = await subject.worker();
         // The start of a holder and its first touch, which asks the cloud, are other figures than that of reading.
-        await worker.do('touch');
+        await after({ work: 'touch', row: 'start, first touch' }, await worker.do('touch'));
         writeFileSync('/proc/sys/vm/drop_caches', '3');
       }
       const done = await worker.do(step.work);

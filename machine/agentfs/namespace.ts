@@ -300,7 +300,12 @@ export class Namespace {
   }
 
   /** Counts an existing file as open. */
-  open(ino: number): Promise<Inode> {
+  open(ino: number): Inode | Promise<Inode> {
+    const inode = this.#store.isIdle ? this.#store.cachedInode(ino) : undefined;
+    if (inode && inode.nlink > 0) {
+      this.#store.opened(ino);
+      return inode;
+    }
     // Alone: an unlink that is being committed would take it away.
     return this.#store.exclusive(async () => {
       const inode = await this.#store.inodeHere(ino);
@@ -312,12 +317,12 @@ export class Namespace {
     });
   }
 
-  /** Ends one `open`; the last one removes a file that has no name any more. */
-  async close(ino: number): Promise<void> {
-    if (!this.#store.closed(ino)) return;
+  /** Ends one `open`; the last one removes a file that has no name any more, which the promise waits for. */
+  close(ino: number): Promise<void> | null {
+    if (!this.#store.closed(ino)) return null;
     const cached = this.#store.cachedInode(ino);
-    if (cached && cached.nlink > 0) return;
-    await this.#store.exclusive(async () => {
+    if (cached && cached.nlink > 0) return null;
+    return this.#store.exclusive(async () => {
       const inode = await this.#store.inodeHere(ino);
       if (!inode || inode.nlink > 0 || this.#store.isOpen(ino)) return;
       await this.#store.transactHere(async (transaction) => this.#remove(transaction, inode));

@@ -11,7 +11,7 @@ const readAhead = 8;
 const readersRemembered = 1_000;
 /** Smaller rows share a statement. */
 const smallBytes = 4096;
-const rowsOfStatement = 16;
+const rowsOfStatement = 32;
 /** A row of so many bytes counts as one more of its group. */
 const bytesOfGroupRow = 1024;
 

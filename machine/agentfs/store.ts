@@ -155,6 +155,11 @@ export class Store {
     return new Store(driver, limits, chunkSize, await Overlay.open(base, driver));
   }
 
+  /** Nobody runs exclusively: what memory says is so until the next wait. */
+  get isIdle(): boolean {
+    return this.#waiting === 0;
+  }
+
   /** Runs alone: nothing else of the store runs meanwhile. Also for `pull()`, which fails inside a transaction. */
   exclusive<Result>(work: () => Promise<Result>): Promise<Result> {
     this.#onUse();
@@ -163,9 +168,10 @@ export class Store {
 
   /** The same for what may wait as long as there is anything else to do. */
   exclusiveInBackground<Result>(work: () => Promise<Result>): Promise<Result> {
-    if (this.#waiting === 0) this.#breathedAt = performance.now();
+    const isIdle = this.isIdle;
+    if (isIdle) this.#breathedAt = performance.now();
     this.#waiting += 1;
-    const result = this.#tail.then(() => this.#breathed(work));
+    const result = isIdle ? work() : this.#tail.then(() => this.#breathed(work));
     const done = () => {
       this.#waiting -= 1;
     };

@@ -258,12 +258,13 @@ export class Transaction {
         dirty.patch(step.inode, step.patch);
         return;
       case 'remove': {
-        const { ino, mode } = step.inode;
+        const { ino, mode, size } = step.inode;
         const isNew = dirty.isNew(ino);
         dirty.delete(ino);
         if (isSymlink(mode)) await this.#run('DELETE FROM fs_symlink WHERE ino = ?', ino);
         if (isNew) return;
-        if (isRegular(mode)) await this.#run('DELETE FROM fs_data WHERE ino = ?', ino);
+        const ofChunk = size <= this.#store.chunkSize ? ' AND chunk_index = 0' : '';
+        if (isRegular(mode)) await this.#run(`DELETE FROM fs_data WHERE ino = ?${ofChunk}`, ino);
         await this.#run('DELETE FROM fs_inode WHERE ino = ?', ino);
       }
     }

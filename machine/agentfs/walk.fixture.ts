@@ -219,8 +219,8 @@ export class Walk {
     await this.both(where ? 'append' : 'write', () => this.model.write(file, offset, bytes), real);
   }
 
-  #close({ node }: Descriptor): Promise<void> {
-    return this.files.names.close(this.ino(node));
+  async #close({ node }: Descriptor): Promise<void> {
+    await this.files.names.close(this.ino(node));
   }
 
   /** Of each file that a name leads to. */

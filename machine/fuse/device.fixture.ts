@@ -94,7 +94,14 @@ class DeviceStream implements HolderStream {
     queueMicrotask(() => this.#read());
   }
 
-  async write(bytes: Uint8Array): Promise<void> {
+  /** As the holder's relay, which takes the messages of a stream apart. */
+  async write(messages: Uint8Array): Promise<void> {
+    const lengths = new DataView(messages.buffer, messages.byteOffset, messages.byteLength);
+    for (let at = 0; at < messages.length; at += lengths.getUint32(at, true))
+      this.#give(messages.subarray(at, at + lengths.getUint32(at, true)));
+  }
+
+  #give(bytes: Uint8Array): void {
     if (mayWait(bytes)) {
       // As the holder's notifier: beside the answers, which the kernel may wait for, and in order.
       const before = this.#notified;

@@ -41,11 +41,16 @@ async function list(context: MountContext, request: Request, plus: boolean): Pro
   const head = plus ? entryBytes : 0;
   let at = replyHeaderBytes;
   for (let index = offset; ; index++) {
-    const entry = await entryAt(context, directory, index);
+    // No wait for what is there: a directory has thousands.
+    const entry = directory.entries[index] ?? (await entryAt(context, directory, index));
     if (!entry) break;
     const length = (head + 24 + entry.name.length + 7) & ~7;
     if (at + length > bytes.length) break;
-    if (plus && index >= dots) await writeListed(context, view, at, entry);
+    if (plus && index >= dots) {
+      const inode = context.files.store.cachedInode(entry.ino) ?? (await context.files.store.inode(entry.ino));
+      // As it is now, not as it was when the list was made: the kernel will remember it.
+      if (inode && inode.nlink > 0) writeEntry(view, at, context.entry(entry.zone, inode));
+    }
     writeU64(view, at + head, entry.ino);
     writeU64(view, at + head + 8, index + 1);
     view.setUint32(at + head + 16, entry.name.length, true);
@@ -81,10 +86,4 @@ async function entryAt(
     else context.handles.listed(directory, next.value);
   }
   return directory.entries[index];
-}
-
-/** The attributes as they are now, not as they were when the list was made: the kernel will remember them. */
-async function writeListed(context: MountContext, view: DataView, at: number, entry: ListedEntry): Promise<void> {
-  const inode = context.files.store.cachedInode(entry.ino) ?? (await context.files.store.inode(entry.ino));
-  if (inode && inode.nlink > 0) writeEntry(view, at, context.entry(entry.zone, inode));
 }

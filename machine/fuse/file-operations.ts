@@ -1,5 +1,6 @@
 /** The kernel's requests about open files. */
 import { FileError } from '../agentfs/errors.ts';
+import type { Inode } from '../agentfs/inode.ts';
 import { isDirectory } from '../agentfs/schema.ts';
 import { seek } from '../agentfs/seek.ts';
 import { type ViewNode, zoneRules } from '../agentfs/views.ts';
@@ -18,21 +19,36 @@ export function opensToWrite(flags: number): boolean {
   return (flags & accessMode) !== 0 || (flags & truncateFlag) !== 0;
 }
 
-export const open: Operation = async (context, request, node) => {
+export const open: Operation = (context, request, node) => {
   const flags = request.u32(0);
   if (opensToWrite(flags) && zoneRules[node.zone].readOnly) throw new FileError('EROFS', 'opened to write');
   context.handles.requireRoom();
-  await context.files.names.open(node.ino);
+  const opening = context.files.names.open(node.ino);
+  if (opening instanceof Promise || flags & truncateFlag) return openLater(context, request, node, opening);
+  return openedReply(context, request, node);
+};
+
+async function openLater(
+  context: MountContext,
+  request: Request,
+  node: ViewNode,
+  opening: Inode | Promise<Inode>,
+): Promise<Uint8Array> {
+  await opening;
   try {
-    if (flags & truncateFlag) await context.files.data.truncate(node.ino, 0);
-    const { bytes, view } = replyFor(request.header.unique, 16);
-    writeOpened(context, view, replyHeaderBytes, node, flags);
-    return bytes;
+    if (request.u32(0) & truncateFlag) await context.files.data.truncate(node.ino, 0);
+    return openedReply(context, request, node);
   } catch (error) {
     await context.files.names.close(node.ino);
     throw error;
   }
-};
+}
+
+function openedReply(context: MountContext, request: Request, node: ViewNode): Uint8Array {
+  const { bytes, view } = replyFor(request.header.unique, 16);
+  writeOpened(context, view, replyHeaderBytes, node, request.u32(0));
+  return bytes;
+}
 
 export const create: Operation = async (context, request, node) => {
   const flags = request.u32(0);
@@ -122,11 +138,10 @@ function tellLoss({ files: { store } }: MountContext, handle: OpenFile): void {
   throw new FileError('EIO', 'what was written could not be committed');
 }
 
-export const release: Operation = async (context, request) => {
+export const release: Operation = (context, request) => {
   const handle = context.handles.remove(request.u64(0));
   if (handle?.kind !== 'file') throw new FileError('EBADF', 'released what is not open');
-  await context.files.names.close(handle.node.ino);
-  return emptyReply(request);
+  return context.files.names.close(handle.node.ino)?.then(() => emptyReply(request)) ?? emptyReply(request);
 };
 
 const whences = new Map<number, 'data' | 'hole'>([

@@ -28,7 +28,8 @@ export class FrameDecoder {
       while (this.#lengthFilled < 4 && at < bytes.length) this.#length[this.#lengthFilled++] = bytes[at++]!;
       if (this.#lengthFilled < 4) return;
       this.#lengthFilled = 0;
-      const length = new DataView(this.#length.buffer).getUint32(0, true);
+      const [low, high] = [this.#length[0]! | (this.#length[1]! << 8), this.#length[2]! | (this.#length[3]! << 8)];
+      const length = high * 2 ** 16 + low;
       if (length < headerBytes || length > maxFrameBytes) throw new Error(`FUSE: a message of ${length} bytes`);
       if (at >= 4 && bytes.length - at >= length - 4) {
         const start = at - 4;

@@ -16,6 +16,7 @@ import { opcodes } from './wire.ts';
 class FakeKernel implements HolderStream {
   readonly replies = new Map<bigint, { error: number; payload: Buffer }>();
   readonly notifications: number[] = [];
+  writes = 0;
   isPaused = false;
   isClosed = false;
   /** Answers that wait to be taken. */
@@ -26,12 +27,16 @@ class FakeKernel implements HolderStream {
 
   write(bytes: Uint8Array): Promise<void> {
     const buffer = Buffer.from(bytes);
-    expect(buffer.readUInt32LE(0)).toBe(bytes.length);
-    const unique = buffer.readBigUInt64LE(8);
-    if (unique === 0n) this.notifications.push(buffer.readInt32LE(4));
-    else {
-      expect(this.replies.has(unique)).toBe(false);
-      this.replies.set(unique, { error: Math.abs(buffer.readInt32LE(4)), payload: buffer.subarray(16) });
+    this.writes += 1;
+    for (let at = 0; at < buffer.length; at += buffer.readUInt32LE(at)) {
+      const message = buffer.subarray(at, at + buffer.readUInt32LE(at));
+      expect(message.readUInt32LE(0)).toBe(message.length);
+      const unique = message.readBigUInt64LE(8);
+      if (unique === 0n) this.notifications.push(message.readInt32LE(4));
+      else {
+        expect(this.replies.has(unique)).toBe(false);
+        this.replies.set(unique, { error: Math.abs(message.readInt32LE(4)), payload: message.subarray(16) });
+      }
     }
     return new Promise((resolve) => (this.held ? this.held.push(resolve) : resolve()));
   }
@@ -151,6 +156,29 @@ async function create(
     handle: payload.readBigUInt64LE(128),
   };
 }
+
+test('nobody waits for the answer of a close: it goes with the next one, or soon alone, and not too many wait', async () => {
+  const { kernel, workspace } = await serve();
+  const opened: Awaited<ReturnType<typeof create>>[] = [];
+  for (let number = 0; number < 20; number++) opened.push(await create(kernel, workspace, `f${number}`));
+  const release = ({ node, handle }: Awaited<ReturnType<typeof create>>) => {
+    const body = Buffer.alloc(24);
+    body.writeBigUInt64LE(handle);
+    const { unique, bytes } = kernel.bytes(opcodes.release, node, body);
+    kernel.send(bytes);
+    return unique;
+  };
+  const before = kernel.writes;
+  const first = release(opened[0]!);
+  expect(kernel.replies.has(first)).toBe(false);
+  await kernel.ask(opcodes.getattr, workspace);
+  expect(kernel.replies.get(first)?.error).toBe(0);
+  expect(kernel.writes).toBe(before + 1);
+  const rest = opened.slice(1).map(release);
+  expect(kernel.replies.has(rest[15]!)).toBe(true);
+  while (!kernel.replies.has(rest.at(-1)!)) await Bun.sleep(1);
+  expect(kernel.writes).toBe(before + 3);
+});
 
 test('frames come whole, however the stream is cut', () => {
   const random = seeded(7);

@@ -47,6 +47,10 @@ const quick = new Set<number>([
   opcodes.interrupt,
   opcodes.notifyReply,
 ]);
+/** A close does not wait for its answer; the kernel only counts these requests, and has room for some dozens. */
+const awaitedByNobody = new Set<number>([opcodes.release, opcodes.releasedir]);
+const maxHeld = 16;
+const heldMs = 5;
 /** Requests that are being answered, and their bytes, before the stream is not read any further. */
 const maxRequests = 512;
 const maxRequestBytes = 8 * 1024 * 1024;
@@ -73,6 +77,9 @@ export class FuseSession {
   #requestBytes = 0;
   #working = 0;
   readonly #waiting: (() => void)[] = [];
+  /** Answers that nobody waits for: they go with the next one. */
+  #held: Uint8Array[] = [];
+  #heldTimer: Timer | null = null;
   #paused = false;
   #closed = false;
   readonly #closing = Promise.withResolvers<void>();
@@ -245,8 +252,27 @@ export class FuseSession {
       if (this.#closed && this.#requests === 0) this.#drained.resolve();
       this.#letOn();
     };
-    if (answer && !this.#closed) this.#stream.write(answer).then(done, done);
+    if (answer && !this.#closed) this.#answerWith(request.header.opcode, answer).then(done, done);
     else done();
+  }
+
+  #answerWith(opcode: number, answer: Uint8Array): Promise<void> {
+    if (!awaitedByNobody.has(opcode)) return this.#stream.write(this.#withHeld(answer));
+    this.#held.push(answer);
+    if (this.#held.length >= maxHeld) return this.#stream.write(this.#withHeld(null));
+    this.#heldTimer ??= setTimeout(() => {
+      if (this.#held.length > 0) this.#send(this.#withHeld(null));
+    }, heldMs);
+    return Promise.resolve();
+  }
+
+  #withHeld(answer: Uint8Array | null): Uint8Array {
+    if (this.#heldTimer) clearTimeout(this.#heldTimer);
+    this.#heldTimer = null;
+    if (answer && this.#held.length === 0) return answer;
+    const all = answer ? [...this.#held, answer] : this.#held;
+    this.#held = [];
+    return Buffer.concat(all);
   }
 
   #send(bytes: Uint8Array): void {
@@ -270,6 +296,7 @@ export class FuseSession {
   async #finish(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    if (this.#heldTimer) clearTimeout(this.#heldTimer);
     this.#leave();
     this.caches.close();
     this.#closing.resolve();

@@ -7,7 +7,10 @@ import { SocketWriter } from '../../hermes-run/socket-writer.ts';
 
 /** One accepted connection after its hello: bytes in order, writes that wait, one close. */
 export interface HolderStream {
-  /** Resolves when the kernel has taken the bytes; calls are queued in order. Rejects when the holder is gone. */
+  /**
+   * Resolves when the kernel has taken the bytes, which may be several messages; calls are queued in order. Rejects when the
+   * holder is gone.
+   */
   write(bytes: Uint8Array): Promise<void>;
   /** Bytes that came; set once, right when the stream is handed over. */
   onData(listener: (bytes: Uint8Array) => void): void;

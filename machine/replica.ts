@@ -7,10 +7,17 @@ import { join } from 'node:path';
 import { connect, type Database } from '@tursodatabase/sync';
 import { SqlDriver } from './agentfs/driver.ts';
 import { directStatements } from './agentfs/statements.ts';
+import { CloudAnswer } from './cloud-answer.ts';
 import type { AuthorityAddress } from './launch.ts';
 
-/** How long the cloud may send or take nothing before a request fails. */
-const silenceMs = 15_000;
+/** How patient the machine is with the cloud. */
+export interface CloudLimits {
+  /** How long the cloud may send or take nothing before a request fails. */
+  readonly silenceMs: number;
+  /** What the organization's files may have: it bounds the answers. */
+  readonly organizationBytes: number;
+}
+export const defaultSilenceMs = 15_000;
 /**
  * Operations of one push request, at which it ends with its transaction. The engine makes a request in one go, 60 ms a MB, and
  * nothing else of the machine runs meanwhile: so each slice of contents (16 rows of 64 KiB) goes by itself, and what a turn
@@ -75,7 +82,7 @@ export class EngineTurns {
  * Opens the replica, and fills it from the cloud when it is new; an existing one makes no request. Throws with the reason
  * when the cloud cannot be reached then.
  */
-export async function openReplica(address: AuthorityAddress, directory: string): Promise<Replica> {
+export async function openReplica(address: AuthorityAddress, directory: string, limits: CloudLimits): Promise<Replica> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const path = join(directory, 'organization.db');
   const engine = new EngineTurns();
@@ -85,13 +92,14 @@ export async function openReplica(address: AuthorityAddress, directory: string):
     authToken: address.token,
     clientName: 'edge-gateway-machine',
     pushOperationsThreshold: pushOperations,
-    fetch: fetchWithin(address.socket, silenceMs, engine),
+    fetch: fetchWithin(address.socket, limits, engine),
   });
   return { database, driver: new SqlDriver(directStatements(database), path), engine };
 }
 
-/** `fetch`, through a unix socket when there is one, that fails when nothing moves for `ms`, with the engine aside. */
-function fetchWithin(socket: string | null, ms: number, engine: EngineTurns): typeof fetch {
+/** `fetch`, through a unix socket when there is one, that fails when nothing moves or too much comes, with the engine aside. */
+function fetchWithin(socket: string | null, limits: CloudLimits, engine: EngineTurns): typeof fetch {
+  const ms = limits.silenceMs;
   const limited = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
     const abort = new AbortController();
     const silence = new Silence(ms, () => abort.abort(new Error(`the cloud was silent for ${ms} ms`)));
@@ -100,8 +108,11 @@ function fetchWithin(socket: string | null, ms: number, engine: EngineTurns): ty
     silence.extend(Math.ceil(size / 1024 ** 2));
     engine.stepAside();
     try {
-      const options = { ...init, signal: abort.signal, ...(socket === null ? {} : { unix: socket }) };
-      return watched(await fetch(input, options), silence, engine);
+      // A redirect is not followed: the token goes to the configured address only.
+      const guarded: RequestInit = { ...init, signal: abort.signal, redirect: 'error' };
+      const response = await fetch(input, socket === null ? guarded : { ...guarded, unix: socket });
+      const answer = new CloudAnswer(new URL(urlOf(input)).pathname, response.status, limits.organizationBytes);
+      return watched(response, answer, abort, silence, engine);
     } catch (error) {
       silence.end();
       await engine.comeBack();
@@ -112,7 +123,13 @@ function fetchWithin(socket: string | null, ms: number, engine: EngineTurns): ty
 }
 
 /** The same answer, whose every chunk is a sign of life, and at whose end the engine is alone again. */
-async function watched(response: Response, silence: Silence, engine: EngineTurns): Promise<Response> {
+async function watched(
+  response: Response,
+  answer: CloudAnswer,
+  abort: AbortController,
+  silence: Silence,
+  engine: EngineTurns,
+): Promise<Response> {
   silence.extend(1);
   const reader = (response.body ?? new Blob([]).stream()).getReader();
   const body = new ReadableStream<Uint8Array>({
@@ -121,11 +138,13 @@ async function watched(response: Response, silence: Silence, engine: EngineTurns
         const { done, value } = await reader.read();
         silence.extend(1);
         if (!done) {
+          answer.take(value);
           controller.enqueue(value);
           return;
         }
       } catch (error) {
         silence.end();
+        abort.abort(error);
         await engine.comeBack();
         throw error;
       }
@@ -136,6 +155,10 @@ async function watched(response: Response, silence: Silence, engine: EngineTurns
     cancel: (reason) => reader.cancel(reason),
   });
   return new Response(body, { status: response.status, headers: response.headers });
+}
+
+function urlOf(input: string | URL | Request): string {
+  return input instanceof Request ? input.url : String(input);
 }
 
 class Silence {

@@ -13,7 +13,7 @@ import { hasOverlayTables } from './agentfs/overlay.ts';
 import { removeAbandoned, repairHere } from './agentfs/repair.ts';
 import { defaultLimits, type StoreLimits } from './agentfs/store.ts';
 import type { FilesState, Launch } from './launch.ts';
-import { type EngineTurns, openReplica } from './replica.ts';
+import { defaultSilenceMs, type EngineTurns, openReplica } from './replica.ts';
 
 export type SyncState =
   /** Everything is in the cloud. */
@@ -406,6 +406,14 @@ export class WorkBoundary {
   }
 }
 
+export interface OpenOptions {
+  readonly limits?: StoreLimits;
+  /** Milliseconds that the cloud may send or take nothing. */
+  readonly silenceMs?: number;
+  readonly log?: (text: string) => void;
+  readonly onUnusable?: () => void;
+}
+
 export interface OpenedFiles {
   readonly files: OrganizationFiles;
   readonly ledger: Ledger;
@@ -419,10 +427,13 @@ export interface OpenedFiles {
  */
 export async function openOrganizationFiles(
   launch: Pick<Launch, 'agentfs' | 'replicaDirectory'>,
-  options: { limits?: StoreLimits; log?: (text: string) => void; onUnusable?: () => void } = {},
+  options: OpenOptions = {},
 ): Promise<OpenedFiles> {
   const log = options.log ?? console.error;
-  const { database, driver, engine } = await openReplica(launch.agentfs, launch.replicaDirectory);
+  const { database, driver, engine } = await openReplica(launch.agentfs, launch.replicaDirectory, {
+    silenceMs: options.silenceMs ?? defaultSilenceMs,
+    organizationBytes: (options.limits ?? defaultLimits).organization.bytes,
+  });
   const hasConfig = () => driver.get("SELECT 1 AS one FROM sqlite_schema WHERE name = 'fs_config'");
   // A replica that is older than the overlay gets its tables from the cloud, where the gateway has made them.
   const hasSchema = async () => (await hasConfig()) && (await hasOverlayTables(driver));

@@ -187,6 +187,7 @@ test.each(lies)('%s', async (what, lie) => {
   expect(performance.now() - begun).toBeLessThan(20_000);
   expect(process.memoryUsage.rss() - memory).toBeLessThan(200 * 1024 ** 2);
   expect(state).toMatchObject({ state: 'failing' });
+  expect(log.join(' ')).toContain('agentfs: ');
   expect(asked).toEqual([]);
   expect(await read(name)).toBe(`before ${what}`);
   expect(await read(`${name}-meanwhile`)).toBe(`during ${what}`);

@@ -20,12 +20,17 @@ export interface TestAuthority {
   hold(): () => void;
   /** SQL straight in the cloud. */
   readonly sql: HranaDatabase;
-  stop(): Promise<void>;
+  /** `before` runs when its process has ended, before its files are removed. */
+  stop(before?: () => void): Promise<void>;
 }
 
 /** An authority with an empty organization, provisioned unless told otherwise. */
-export async function startAuthority({ isProvisioned = true } = {}): Promise<TestAuthority> {
+export async function startAuthority({
+  isProvisioned = true,
+  prepare = (_data: string): unknown => undefined,
+} = {}): Promise<TestAuthority> {
   const directory = mkdtempSync(join(tmpdir(), 'agentfs-test-'));
+  prepare(join(directory, 'data'));
   const behind = join(directory, 'a.sock');
   const main = join(import.meta.dir, '../../gateway/authority/main.ts');
   const script = `import { runAuthority } from ${JSON.stringify(main)}; process.exit(await runAuthority(process.argv.slice(1)));`;
@@ -73,10 +78,11 @@ export async function startAuthority({ isProvisioned = true } = {}): Promise<Tes
     setReachable: (is) => {
       reachable = is;
     },
-    stop: async () => {
+    stop: async (before = () => undefined) => {
       await proxy.stop(true);
       child.stdin.end();
       await child.exited;
+      before();
       rmSync(directory, { recursive: true, force: true });
     },
   };

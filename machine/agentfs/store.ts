@@ -511,6 +511,7 @@ export class Store {
 function asFileError(error: unknown): unknown {
   if (error instanceof FileError) return error;
   const text = String(error);
-  if (/database or disk is full|no space left|ENOSPC/i.test(text)) return new FileError('ENOSPC', text);
+  if (/database or disk is full|no space left|no storage space|ENOSPC/i.test(text))
+    return new FileError('ENOSPC', text);
   return error;
 }

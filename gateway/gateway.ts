@@ -23,12 +23,14 @@ import { createInbox } from './files/inbox.ts';
 import type { Governance } from './governance/governance.ts';
 import { openGovernanceFor } from './governance-for.ts';
 import { createHealth } from './health.ts';
+import { ConversationRequests } from './http/conversation-requests.ts';
 import { createServer, type HttpServer } from './http/server.ts';
 import { newConversationId } from './ids.ts';
 import type { Log } from './log.ts';
 import { openCgroups } from './machine/cgroups.ts';
 import { guardNetwork } from './machine/network-guard.ts';
 import { startMachine } from './machine/start.ts';
+import { createRetention } from './retention/retention.ts';
 import { selfCommand } from './self.ts';
 import { StopStack } from './stop-stack.ts';
 import { createAmendments } from './transcript/amendments.ts';
@@ -205,6 +207,21 @@ async function start(
 
   const inbox = createInbox({ sql: agentfs, files, limits: configuration.fileLimits, log: log.part('files') });
   await within(stepMs, 'looking for unfinished uploads', inbox.removeLeftOvers());
+
+  const requests = new ConversationRequests();
+  const retention = createRetention({
+    governance,
+    sessiondb,
+    agentfs,
+    holders: machine.holders,
+    endTurns: (conversation) => turns.retire(conversation),
+    requestsEnded: (conversation) => requests.ended(conversation),
+    report: (what, error) => log.part('retention').warn(what, { error }),
+  });
+  // Beside what follows: nobody can reach what is being erased.
+  const resuming = retention.resumeAll();
+  stack.add({ name: 'retention', limitMs: 5_000, stop: () => resuming });
+
   const establish = (id: Conversation['id'], specialist: Specialist) => establishConversation(files, id, specialist);
   const health = createHealth({
     database: () => governance.ping(),
@@ -217,6 +234,8 @@ async function start(
     governance,
     turns,
     transcript,
+    retention,
+    requests,
     environment: createEnvironment({ governance, files, holders: machine.holders }),
     amendments,
     audit: createAudit({ database: agentfs, settleFiles: machine.settleFiles }),

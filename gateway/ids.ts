@@ -45,3 +45,4 @@ export const conversationIdSchema = idOf<ConversationId>('conv');
 export const messageIdSchema = idOf<MessageId>('msg');
 export const specialistIdSchema = idOf<SpecialistId>('spec');
 export const userIdSchema = idOf<UserId>('user');
+export const operationIdSchema = idOf<OperationId>('op');

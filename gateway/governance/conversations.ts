@@ -113,7 +113,8 @@ export class Conversations {
     const bindings = this.#bindings;
     const rows = await withDeadline(
       this.#sql<ConversationRow[]>`
-        select id, ordinal, specialist, session, owner, created_at from conversations where id = ${id}`,
+        select id, ordinal, specialist, session, owner, created_at from conversations
+        where id = ${id} and purge is null`,
     );
     if (rows[0] === undefined) return null;
     const conversation = conversationOfRow(rows[0]);
@@ -135,7 +136,7 @@ export class Conversations {
     const rows = await withDeadline(
       this.#sql<ConversationRow[]>`
         select id, ordinal, specialist, session, owner, created_at from conversations
-        where (${before}::bigint is null or ordinal < ${before}::bigint) and ${this.#within(reach)}
+        where (${before}::bigint is null or ordinal < ${before}::bigint) and purge is null and ${this.#within(reach)}
         order by ordinal desc limit ${limit + 1}`,
     );
     const items = rows.slice(0, limit);
@@ -155,6 +156,12 @@ export class Conversations {
           ? this.#sql`false`
           : this.#sql`specialist in ${this.#sql(reach.specialists)}`;
     }
+  }
+
+  /** They are being erased: whatever is remembered of them is not true any more. */
+  forget(ids: readonly ConversationId[]): void {
+    this.#bindings += 1;
+    for (const id of ids) this.#known.delete(id);
   }
 
   /** Once, after `session/new`; the same session again is fine, another one is a conflict. */

@@ -45,7 +45,8 @@ export class EventLog {
   }
 
   static async open(sql: Sql): Promise<EventLog> {
-    const [newest] = await withDeadline(sql<{ seq: string }[]>`select coalesce(max(seq), 0) as seq from events`);
+    const [newest] = await withDeadline(sql<{ seq: string }[]>`
+      select greatest((select max(seq) from events), (select max(last_erased_seq) from organization), 0) as seq`);
     const last = Number(newest?.seq ?? 0);
     await withDeadline(sql`delete from events where seq <= ${last - keptEvents}`);
     return new EventLog(sql, last);

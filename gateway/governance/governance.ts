@@ -21,7 +21,9 @@ import type {
 import type { ConversationId, Locator, MessageId, OperationId, SpecialistId, UserId } from '../ids.ts';
 import type { ProblemDocument } from '../problem.ts';
 import type { Reach } from '../reach.ts';
+import type { PurgeCounts } from '../retention/counts.ts';
 import type { AmendmentLog } from './amendments.ts';
+import type { FoundGovernance, Purge, PurgeResult } from './purges.ts';
 
 export interface Page<T> {
   readonly items: readonly T[];
@@ -77,6 +79,26 @@ export interface Governance {
   beginOperation(by: Caller, kind: OperationKind, subject: Readonly<Record<string, unknown>>): Promise<OperationId>;
   finishOperation(id: OperationId, result: Readonly<Record<string, unknown>>): Promise<void>;
   listOperations(cursor: string | null, limit: number): Promise<Page<Operation>>;
+
+  // --- erasure: each step on record before the next
+  findPurgeable(conversation: ConversationId): Promise<FoundGovernance>;
+  countFailedProse(before: Date): Promise<number>;
+  /** Of messages that failed before then; answers how many had some. */
+  eraseFailedProse(before: Date): Promise<number>;
+  /** From here on the conversations do not exist for anybody, after a restart too. */
+  beginPurge(
+    by: Caller,
+    failedProseBefore: Date | null,
+    found: ReadonlyMap<ConversationId, PurgeCounts>,
+  ): Promise<OperationId>;
+  purgeStopped(id: OperationId, conversation: ConversationId): Promise<void>;
+  advancePurge(id: OperationId, conversation: ConversationId, step: 'sessions' | 'files'): Promise<void>;
+  /** Erases what this database has of the conversation, at once. */
+  erasePurged(id: OperationId, conversation: ConversationId): Promise<void>;
+  finishPurge(id: OperationId, result: PurgeResult): Promise<void>;
+  readPurge(id: OperationId): Promise<Purge | null>;
+  unfinishedPurges(): Promise<readonly Purge[]>;
+  listPurges(cursor: string | null, limit: number): Promise<Page<Purge>>;
 
   // --- specialists, conversations
   createSpecialist(name: string, persona: string): Promise<Specialist>;

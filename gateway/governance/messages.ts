@@ -245,13 +245,15 @@ export class Messages {
     });
   }
 
-  /** What was accepted or dispatched and never settled, in order of acceptance. */
+  /** What was accepted or dispatched and never settled, in order of acceptance; nothing of what is being erased. */
   async pending(): Promise<readonly PendingMessage[]> {
     const rows = await withDeadline(
       this.#sql<MessageRow[]>`
         select id, conversation, blocks, state, watermark, locator, problem, attach_ms, admission_ms, first_update_ms,
           loop_ms, settle_ms, accepted_at
-        from messages where settled_at is null order by accepted_seq`,
+        from messages
+        where settled_at is null and conversation not in (select id from conversations where purge is not null)
+        order by accepted_seq`,
     );
     return rows.map((row) => ({
       message: messageOfRow(row),

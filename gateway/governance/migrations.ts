@@ -6,6 +6,7 @@ import amendments from './migrations/0110_amendments.sql' with { type: 'text' };
 import questionCards from './migrations/0130_question_cards.sql' with { type: 'text' };
 import users from './migrations/0140_users.sql' with { type: 'text' };
 import operations from './migrations/0141_operations.sql' with { type: 'text' };
+import purges from './migrations/0142_purges.sql' with { type: 'text' };
 
 export interface Migration {
   readonly version: number;
@@ -19,6 +20,7 @@ export const migrations: readonly Migration[] = [
   { version: 130, name: 'question cards', sql: questionCards },
   { version: 140, name: 'users', sql: users },
   { version: 141, name: 'operations', sql: operations },
+  { version: 142, name: 'purges', sql: purges },
 ];
 
 /**

@@ -9,6 +9,7 @@ import type { Governance } from './governance.ts';
 import { Messages } from './messages.ts';
 import { migrate } from './migrations.ts';
 import { Operations } from './operations.ts';
+import { Purges } from './purges.ts';
 import { Tokens } from './tokens.ts';
 import { Users } from './users.ts';
 
@@ -46,6 +47,7 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
     const tokens = new Tokens(sql);
     const users = new Users(sql);
     const operations = new Operations(sql);
+    const purges = new Purges(sql);
     const eraseOld = () => messages.eraseFailedProse(new Date(Date.now() - options.failedProseDays * dayMs));
     await eraseOld();
 
@@ -74,6 +76,24 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
       beginOperation: (by, kind, subject) => operations.begin(by, kind, subject),
       finishOperation: (id, result) => operations.finish(id, result),
       listOperations: (cursor, limit) => operations.list(cursor, limit),
+      findPurgeable: (conversation) => purges.find(conversation),
+      countFailedProse: (before) => purges.countFailedProse(before),
+      eraseFailedProse: (before) => messages.eraseFailedProse(before),
+      beginPurge: async (by, before, found) => {
+        try {
+          return await purges.begin(by, before, found);
+        } finally {
+          // Also when the answer was lost: then the next question is for the database.
+          conversations.forget([...found.keys()]);
+        }
+      },
+      purgeStopped: (id, conversation) => purges.stopped(id, conversation),
+      advancePurge: (id, conversation, step) => purges.advance(id, conversation, step),
+      erasePurged: (id, conversation) => purges.erase(id, conversation),
+      finishPurge: (id, result) => purges.finish(id, result),
+      readPurge: (id) => purges.read(id),
+      unfinishedPurges: () => purges.unfinished(),
+      listPurges: (cursor, limit) => purges.list(cursor, limit),
       createSpecialist: (name, persona) => conversations.createSpecialist(name, persona),
       listSpecialists: () => conversations.listSpecialists(),
       findSpecialist: (idOrName) => conversations.findSpecialist(idOrName),

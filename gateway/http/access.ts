@@ -53,6 +53,10 @@ export const access = {
   'PUT /v1/organization/environment': owners,
   'POST /v1/organization/environment/reissue': owners,
   'GET /v1/organization/operations': owners,
+  'POST /v1/retention/purges': owners,
+  'GET /v1/retention/purges': owners,
+  'GET /v1/retention/purges/:purge': owners,
+  'POST /v1/retention/purges/:purge/resume': owners,
 } as const satisfies Record<string, 'public' | readonly Role[]>;
 
 export type Route = keyof typeof access;

@@ -10,9 +10,11 @@ import type { Inbox } from '../files/inbox.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { ConversationId } from '../ids.ts';
 import type { Log } from '../log.ts';
+import type { Retention } from '../retention/retention.ts';
 import type { Amendments } from '../transcript/amendments.ts';
 import type { Transcript } from '../transcript/transcript.ts';
 import type { Turns } from '../turns/turns.ts';
+import type { ConversationRequests } from './conversation-requests.ts';
 import type { HttpLimits } from './limits.ts';
 
 /** Whether the gateway can serve, and what of it cannot. `detail` is shown to anyone: no secret, no path. */
@@ -36,6 +38,9 @@ export interface ServerDeps {
   readonly inbox: Inbox;
   readonly uploads: AnnouncedUploads;
   readonly files: ConversationFiles;
+  readonly retention: Retention;
+  /** Counts what is at work on each conversation. */
+  readonly requests: ConversationRequests;
   readonly bus: EventFeed;
   readonly logger: Pick<Log, 'info' | 'error'>;
   readonly version: string;

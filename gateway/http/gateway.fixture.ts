@@ -13,17 +13,23 @@ import type { ConversationFiles } from '../files/conversation-files.ts';
 import type { Inbox } from '../files/inbox.ts';
 import { embeddedDatabase } from '../governance/databases.fixture.ts';
 import { type OpenedGovernance, openGovernance } from '../governance/postgres.ts';
+import type { Purge } from '../governance/purges.ts';
 import {
   type ConversationId,
   type Locator,
   type MessageId,
   newConversationId,
   newMessageId,
+  newOperationId,
+  newTokenId,
   type OperationId,
 } from '../ids.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
+import { noCounts } from '../retention/counts.ts';
+import type { Retention } from '../retention/retention.ts';
 import type { Transcript, TranscriptTurn } from '../transcript/transcript.ts';
 import type { Submission, Turns } from '../turns/turns.ts';
+import { ConversationRequests } from './conversation-requests.ts';
 import type { ServerDeps } from './deps.ts';
 import { createServer, type HttpServer } from './server.ts';
 
@@ -208,6 +214,25 @@ const closedInbox: Inbox = {
   removeLeftOvers: async () => undefined,
 };
 
+/** Finds nothing, and has erased it when that is confirmed. */
+export const nothingToPurge: Retention = {
+  plan: async () => ({ counts: noCounts, failedProse: 0, confirmation: 'nothing', expiresAt: new Date(0) }),
+  purge: async () => nothingPurged,
+  resume: async () => nothingPurged,
+  resumeAll: async () => undefined,
+};
+
+const nothingPurged: Purge = {
+  id: newOperationId(),
+  token: newTokenId(),
+  user: null,
+  failedProseBefore: null,
+  targets: [],
+  begunAt: new Date(0),
+  finishedAt: new Date(0),
+  result: { erased: noCounts, remaining: noCounts, failedProse: 0 },
+};
+
 export interface TestGateway {
   readonly url: string;
   readonly port: number;
@@ -267,6 +292,8 @@ export async function startGateway(options: Partial<ServerDeps> = {}): Promise<T
     inbox: closedInbox,
     uploads,
     files: emptyFiles,
+    retention: nothingToPurge,
+    requests: new ConversationRequests(),
     bus,
     logger: { info: record, error: record },
     version: '0.0.0-test',

@@ -148,6 +148,22 @@ const table: Readonly<Record<string, Line>> = {
   'PUT /v1/organization/environment': { who: owners, status: 200, sent: () => ({ body: { variables: { KEY: 'x' } } }) },
   'POST /v1/organization/environment/reissue': { who: owners, status: 200, sent: () => ({ body: { all: true } }) },
   'GET /v1/organization/operations': { who: owners, status: 200 },
+  'POST /v1/retention/purges': {
+    who: owners,
+    status: 200,
+    sent: () => ({ body: { targets: { failedProseBefore: '2020-01-01T00:00:00Z' } } }),
+  },
+  'GET /v1/retention/purges': { who: owners, status: 200 },
+  'GET /v1/retention/purges/{purge}': {
+    who: owners,
+    status: 404,
+    sent: () => ({ names: { purge: `op_${'0'.repeat(26)}` } }),
+  },
+  'POST /v1/retention/purges/{purge}/resume': {
+    who: owners,
+    status: 200,
+    sent: () => ({ names: { purge: `op_${'0'.repeat(26)}` } }),
+  },
 };
 
 const fresh = (name: string): string => `${name} ${++count}`;

@@ -1,7 +1,7 @@
 /** Checks of what clients send, as valibot schemas that Elysia applies and OpenAPI shows. */
 import * as v from 'valibot';
 import type { Locator, TokenId } from '../ids.ts';
-import { conversationIdSchema, messageIdSchema, specialistIdSchema, userIdSchema } from '../ids.ts';
+import { conversationIdSchema, messageIdSchema, operationIdSchema, specialistIdSchema, userIdSchema } from '../ids.ts';
 import { Problem } from '../problem.ts';
 
 /** What a client may be told about a schema's issues: where, and what was expected. Never the value. */
@@ -117,6 +117,7 @@ function pageLimit(most: number, usual: number) {
 }
 
 export const conversationPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
+export const purgePath = pathIds(v.object({ purge: operationIdSchema }));
 export const operationPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
 export const userPage = query(v.object({ cursor, limit: pageLimit(200, 50) }));
 export const transcriptPage = query(

@@ -4,7 +4,8 @@ import { type Role, roles } from '../domain.ts';
 import { type ConversationId, newConversationId, newMessageId } from '../ids.ts';
 import { type Problem, problems } from '../problem.ts';
 import { access, type Route } from './access.ts';
-import { noEnvironment, startGateway, type TestGateway } from './gateway.fixture.ts';
+import { ConversationRequests } from './conversation-requests.ts';
+import { noEnvironment, nothingToPurge, startGateway, type TestGateway } from './gateway.fixture.ts';
 import { hasUnreadBody, readBody } from './limits.ts';
 
 let gateway: TestGateway;
@@ -57,6 +58,7 @@ describe('access', () => {
     ':specialist': `spec_${'0'.repeat(26)}`,
     ':token': `tok_${'0'.repeat(26)}`,
     ':user': `user_${'0'.repeat(26)}`,
+    ':purge': `op_${'0'.repeat(26)}`,
   };
   const table = Object.entries(access) as [Route, 'public' | readonly Role[]][];
 
@@ -403,6 +405,8 @@ test('a port in use is an error, not a shared port', async () => {
     logger: { info() {}, error() {} },
     version: '0',
     environment: noEnvironment,
+    retention: nothingToPurge,
+    requests: new ConversationRequests(),
     establish: async () => {},
     health: async () => ({
       ready: true,

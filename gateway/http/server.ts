@@ -20,6 +20,7 @@ import { addOperation } from './operation.ts';
 import { addOrganization } from './organization.ts';
 import { internalProblem, problemOf, problemResponse } from './problems.ts';
 import { addReplies } from './replies.ts';
+import { addRetention } from './retention.ts';
 import { addSpecialists } from './specialists.ts';
 import { createTickets } from './tickets.ts';
 import { addTokens } from './tokens.ts';
@@ -143,6 +144,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   addUsers(app, context);
   addOrganization(app, context);
   addEnvironment(app, context);
+  addRetention(app, context);
   addOperation(app, context);
   app.compile();
   checkTable(app.routes.map(({ method, path }) => `${method} ${path}`));
@@ -163,12 +165,15 @@ export function createServer(deps: ServerDeps): HttpServer {
       caller: null,
     };
     calls.set(request, call);
-    const response = await app.fetch(request);
+    const leave = match.kind === 'route' ? deps.requests.enter(match.conversation) : null;
+    const response = await served(request).finally(() => leave?.());
     const ms = performance.now() - receivedAt;
     metrics.request(labelOf(match), response.status, ms / 1_000);
     logRequest(call, incoming.method, response.status, ms);
     return response;
   };
+
+  const served = async (request: Request): Promise<Response> => app.fetch(request);
 
   const logRequest = (call: Call, method: string, status: number, ms: number): void => {
     // No path, no query, no header: ids of conversations are of no use here, and a ticket is a secret.

@@ -50,6 +50,11 @@ export interface TurnEngine extends Turns {
    * machine has ended. Rejects with a `sessiondb-unavailable` Problem when interrupted turns cannot be settled now.
    */
   start(): Promise<void>;
+  /**
+   * The conversation is being erased: takes no message of it any more, stops its turn and drops those that wait. Resolves when
+   * none is left; never rejects.
+   */
+  retire(conversation: ConversationId): Promise<void>;
 }
 
 export function createTurns(options: TurnsOptions): TurnEngine {
@@ -80,10 +85,25 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   const running = new Map<ConversationId, { readonly message: MessageId; readonly control: TurnControl }>();
   /** What settling read is handed to those who wait for just that. It lives as long as the message or event in their hands. */
   const settledReplies = new WeakMap<object, TranscriptRow>();
+  /** Conversations that are being erased; as many as were erased in the life of this process. */
+  const retired = new Set<ConversationId>();
   let closing = false;
+
+  /** The end of a message whose conversation is being erased: it gets no turn. */
+  async function drop(order: TurnOrder): Promise<void> {
+    const message = await order.stored;
+    if (message === null) return;
+    try {
+      bus.publish(await governance.cancel(message.id, null));
+    } catch (error) {
+      log.warn('a dropped turn could not be recorded', { message: message.id, reason: String(error) });
+    }
+    flights.land({ ...message, state: 'cancelled' });
+  }
 
   /** One turn from its start to its end; never rejects. Resolves when the conversation can be attached again. */
   async function turn(order: TurnOrder): Promise<void> {
+    if (retired.has(order.conversation)) return drop(order);
     const control = new TurnControl(limits.turnMs);
     running.set(order.conversation, { message: order.message, control });
     const marks: TurnMarks = {
@@ -157,6 +177,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       const blocks = contentBlocks(content);
       const flaw = refusal({ blocks });
       if (flaw !== null) throw flaw;
+      if (retired.has(conversation.id)) throw new Problem('not-found', 'There is no such conversation');
       const place = queue.take(conversation.id);
       try {
         const id = newMessageId();
@@ -223,6 +244,12 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       const turn = running.get(conversation);
       if (turn === undefined || (message !== undefined && message !== turn.message)) return false;
       return turn.control.stop('by-client');
+    },
+
+    async retire(conversation) {
+      retired.add(conversation);
+      running.get(conversation)?.control.stop('by-client');
+      await queue.emptied(conversation);
     },
 
     async close(graceMs) {

@@ -42,6 +42,7 @@ export class TurnQueue {
   #running = 0;
   #stopped = false;
   #idle: (() => void)[] = [];
+  readonly #emptied = new Map<ConversationId, (() => void)[]>();
 
   constructor(limits: QueueLimits) {
     this.#limits = limits;
@@ -84,6 +85,14 @@ export class TurnQueue {
     return this.#running === 0 ? Promise.resolve() : new Promise((resolve) => this.#idle.push(resolve));
   }
 
+  /** Resolves when no turn of the conversation waits or runs. */
+  emptied(conversation: ConversationId): Promise<void> {
+    if (!this.#lines.has(conversation)) return Promise.resolve();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#emptied.set(conversation, [...(this.#emptied.get(conversation) ?? []), resolve]);
+    return promise;
+  }
+
   #refuseFull(line: Line): void {
     if (line.places >= this.#limits.perConversation) throw full('This conversation has too many messages waiting.');
     if (this.#places >= this.#limits.total) throw full('Too many messages are waiting.');
@@ -121,7 +130,10 @@ export class TurnQueue {
   #leave(conversation: ConversationId, line: Line): void {
     line.places -= 1;
     this.#places -= 1;
-    if (line.places === 0) this.#lines.delete(conversation);
+    if (line.places > 0) return;
+    this.#lines.delete(conversation);
+    for (const resolve of this.#emptied.get(conversation) ?? []) resolve();
+    this.#emptied.delete(conversation);
   }
 }
 

@@ -132,11 +132,11 @@ test('there is one ledger: AgentFS, written by the machine (ADR-046 §6)', () =>
   const governance = production.filter(({ path }) => path.startsWith('gateway/governance/'));
   const speaking = governance.filter(({ text }) => toolWord.test(withoutComments(text.replaceAll(/--[^\n]*/g, ''))));
   expect(speaking.map(({ path }) => path)).toEqual([]);
-  // Nobody writes rows but the ledger, and it stands in the machine.
-  const writers = production.filter(({ text }) =>
-    /(INSERT (OR \w+ )?INTO|UPDATE|DELETE FROM)\s+tool_calls\b/i.test(withoutComments(text)),
-  );
-  expect(writers.map(({ path }) => path)).toEqual(['machine/agentfs/ledger.ts']);
+  // Nobody writes rows but the ledger, and it stands in the machine; nobody takes any away but the erasure of a conversation.
+  const touching = (statement: RegExp) =>
+    production.filter(({ text }) => statement.test(withoutComments(text))).map(({ path }) => path);
+  expect(touching(/(INSERT (OR \w+ )?INTO|UPDATE)\s+tool_calls\b/i)).toEqual(['machine/agentfs/ledger.ts']);
+  expect(touching(/DELETE FROM\s+tool_calls\b/i)).toEqual(['gateway/retention/file-rows.ts']);
   const recorders = production.filter(({ text }) => /\.record\(\{/.test(withoutComments(text)));
   expect(recorders.filter(({ path }) => !path.startsWith('machine/')).map(({ path }) => path)).toEqual([]);
   // Updates that tell of tool calls pass by: no file that reads them writes anywhere.

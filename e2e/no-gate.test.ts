@@ -40,6 +40,9 @@ const innocent: Readonly<Record<string, string>> = {
   maxHeld: 'events that came before an earlier one',
   held: 'the same',
   releaseHeld: 'the same',
+  holdsSession: 'whether SessionDB has the native session',
+  sessionHeld: 'the same',
+  heldSession: 'the same',
 };
 
 const withoutComments = (text: string): string =>
@@ -139,6 +142,10 @@ const said = {
   agent: sentence('agent'),
   /** In a turn that fails: kept for the client's retry, in Postgres, and nowhere else there. */
   failing: sentence('failing client'),
+  /** In a card, and in the text around it, until the reply is edited. */
+  edited: sentence('edited agent'),
+  editor: sentence('expert'),
+  human: sentence('human agent'),
   /** In a card: a row of Postgres, by the amendment. */
   card: sentence('card'),
   /** Written by a tool into a file: AgentFS is where files are. */
@@ -160,6 +167,10 @@ function script(model: ScriptedModel): void {
   model
     .on(said.client, say(`Noted. ${said.agent}`))
     .on('Ask me about it', say(`Well.\n<<<HW_QUESTION ${JSON.stringify(card)} >>>\n${said.agent}`))
+    .on(
+      'Ask me wrongly',
+      say(`${said.edited}\n<<<HW_QUESTION ${JSON.stringify({ ...card, question: said.edited })} >>>`),
+    )
     .on('Write it down', call('write_file', { path: 'note.txt', content: said.file }), say('Written.'))
     .on('Look around', call('terminal', { command: 'ls -la /workspace; echo looked' }), say(said.agent))
     // Hermes joins a message that got no answer with the next one.
@@ -179,6 +190,7 @@ async function converse(api: Api): Promise<string> {
   const path = `/v1/conversations/${conversation}/messages`;
   await api.say(conversation, `Please listen. ${said.client}`);
   for (const text of ['Ask me about it', 'Write it down', 'Look around']) await api.say(conversation, text);
+  await amend(api, conversation);
   for (const [name, text] of Object.entries(daring)) {
     const { reply } = await api.say(conversation, `Be ${name}.`);
     expect(reply.text).toBe(text);
@@ -191,6 +203,22 @@ async function converse(api: Api): Promise<string> {
   return conversation;
 }
 
+/** A reply with a card is edited, and a human appends one. */
+async function amend(api: Api, conversation: string): Promise<void> {
+  const path = `/v1/conversations/${conversation}`;
+  const { reply } = await api.say(conversation, 'Ask me wrongly');
+  const turns = v.object({ turns: v.array(v.looseObject({ locator: v.string(), etag: v.string() })) });
+  const read = await api.get(`${path}/transcript?view=canonical&limit=500`);
+  const etag = v.parse(turns, read.json()).turns.find(({ locator }) => locator === reply.locator)?.etag ?? '';
+  const edit = await api.request('PATCH', `${path}/transcript/${reply.locator}`, {
+    json: { text: said.editor },
+    headers: { 'if-match': etag },
+  });
+  expect(edit.status, edit.text).toBe(200);
+  const human = await api.post(`${path}/replies`, { text: said.human }, { 'idempotency-key': crypto.randomUUID() });
+  expect(human.status, human.text).toBe(201);
+}
+
 /** What the holders have beside AgentFS: their temporary files and shared memory. */
 function placesInHolders(gateway: Gateway, text: string): readonly string[] {
   const roots = hermesProcesses(gateway.pid).flatMap(({ pid }) =>
@@ -200,13 +228,21 @@ function placesInHolders(gateway: Gateway, text: string): readonly string[] {
   return roots.flatMap((root) => placesInFiles(root, text).map((path) => join(root, path)));
 }
 
+interface Row {
+  readonly role: string;
+  readonly content: string | null;
+  readonly platform_message_id: string | null;
+  readonly finish_reason: string | null;
+}
+
+/** Why an answer of the model ended; nothing for a row of somebody else. */
+const usualReasons: readonly (string | null)[] = [null, 'stop', 'tool_calls'];
+
 /** Rows of the SessionDB that are somebody's or the agent's words. */
 function rowsOf(sessiondb: string) {
   using database = new Database(sessiondb, { readonly: true });
   return database
-    .query<{ role: string; content: string | null; platform_message_id: string | null }, []>(
-      'SELECT role, content, platform_message_id FROM messages ORDER BY id',
-    )
+    .query<Row, []>('SELECT role, content, platform_message_id, finish_reason FROM messages ORDER BY id')
     .all();
 }
 
@@ -215,7 +251,13 @@ function expectOwnRowsOnly(sessiondb: string): void {
   expect(rows.length).toBeGreaterThan(2 * Object.keys(daring).length);
   const wrapped = rows.filter(({ content }) => /<\/?[a-z]+_(message|request|context)|delivered/i.test(content ?? ''));
   expect(wrapped.map(({ content }) => content)).toEqual([daring.wrapped!]);
+  // A human's reply alone is marked, in a column that Hermes tells nobody.
   expect(rows.filter((row) => row.platform_message_id !== null)).toEqual([]);
+  const marked = rows.filter(({ finish_reason }) => !usualReasons.includes(finish_reason));
+  expect(marked.map(({ content }) => content)).toEqual([said.human]);
+  // What was edited away is nowhere at all.
+  expect(placesInSqlite(sessiondb, said.editor)).toContain('messages.content');
+  expect(placesInSqlite(sessiondb, said.edited)).toEqual([]);
   expect([...new Set(rows.map(({ role }) => role))].sort()).toEqual(['assistant', 'tool', 'user']);
 }
 
@@ -244,7 +286,7 @@ interface Places {
 async function expectNowhere(places: Places): Promise<void> {
   const replica = join(places.data, 'machine/organization.db');
   const files = (text: string) => placesInFiles(places.data, text).filter((path) => !places.logical.test(path));
-  for (const text of [said.client, said.agent]) {
+  for (const text of [said.client, said.agent, said.edited, said.editor, said.human]) {
     expect(await placesInPostgres(places.postgres, text), 'Postgres').toEqual([]);
     for (const path of [places.agentfs, replica]) expect(placesInSqlite(path, text), path).toEqual([]);
     expect(files(text), 'files of the data directory').toEqual([]);

@@ -28,6 +28,8 @@ export interface FeedConnection {
   send(frame: Frame): void;
   /** Resolves once little enough is buffered that a replay may go on, or the connection is gone. */
   drained(): Promise<void> | null;
+  /** Does `work` after all that the connection's feeds asked for before: one of them reads the log at a time. */
+  inTurn<T>(work: () => Promise<T>): Promise<T>;
   end(why: Ending, error?: unknown): void;
 }
 
@@ -148,10 +150,10 @@ export class Feed {
     if (this.#sending !== null) await this.#sending;
     let read = 0;
     while (this.#state === 'replaying') {
-      // Of the moment before the read: what is published during it may be missing in its answer.
-      const target = this.#bus.position;
-      if (this.#position >= target) return this.#goLive();
-      const { events, oldest } = await this.#log.eventsAfter(this.#position, this.#limits.pageEvents);
+      const page = await this.#connection.inTurn(() => this.#readPage());
+      if (page === null) return;
+      if (page === 'all read') return this.#goLive();
+      const { events, oldest, target } = page;
       read += events.length;
       if (this.#position + 1 < oldest || read > this.#limits.replayEvents) {
         this.#position = Math.max(this.#bus.position, this.#position);
@@ -166,6 +168,15 @@ export class Feed {
       }
       if (events.length < this.#limits.pageEvents) this.#position = Math.max(this.#position, target);
     }
+  }
+
+  /** Null when nobody waits for it any more: a client can subscribe again and again faster than the log is read. */
+  async #readPage() {
+    if (this.#state !== 'replaying') return null;
+    // Of the moment before the read: what is published during it may be missing in its answer.
+    const target = this.#bus.position;
+    if (this.#position >= target) return 'all read';
+    return { target, ...(await this.#log.eventsAfter(this.#position, this.#limits.pageEvents)) };
   }
 
   async #sendReplayed(event: LoggedEvent): Promise<void> {

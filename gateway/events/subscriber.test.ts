@@ -225,6 +225,26 @@ describe('a subscriber', () => {
     expect(frames[0]?.seq).toBeNull();
   });
 
+  test('a client that subscribes again and again costs no more reads of the log, and gets what it missed once', async () => {
+    const { happen, subscribe, sent, state } = world();
+    for (let count = 0; count < 3; count += 1) happen(a);
+    for (let count = 0; count < 1_000; count += 1) subscribe(a, 0);
+    await settle();
+    expect(sent()).toEqual([1, 2, 3]);
+    expect(state.reads).toBeLessThanOrEqual(2);
+  });
+
+  test('a read of the log that fails ends the connection, and not the process', async () => {
+    const { happen, subscribe, state } = world();
+    happen(a);
+    happen(b);
+    state.failLog = true;
+    subscribe(a, 0);
+    subscribe(b, 0);
+    await settle();
+    expect(state.closed).toBe(1011);
+  });
+
   test('a replay waits for the client to read', async () => {
     const { happen, subscribe, sent, state } = world();
     for (let count = 0; count < 4; count += 1) happen(a);

@@ -50,6 +50,8 @@ export class Subscriber {
   readonly #sink: Sink;
   readonly #feeds = new Map<ConversationId, Feed>();
   readonly #leave: () => void;
+  /** The last read of the log that a feed asked for; it never rejects. */
+  #reading: Promise<unknown> = Promise.resolve();
   #open = true;
 
   constructor(parts: SubscriberParts, role: Role, sink: Sink) {
@@ -105,6 +107,12 @@ export class Subscriber {
   readonly #connection: FeedConnection = {
     send: (frame) => this.send(frame),
     drained: () => (this.#open && this.#sink.buffered() > 0 ? this.#sink.drained() : null),
+    inTurn: (work) => {
+      const done = this.#reading.then(work);
+      // Whoever asked for it has the error.
+      this.#reading = done.catch(() => undefined);
+      return done;
+    },
     end: (why, error) => this.#end(why, error),
   };
 

@@ -52,7 +52,7 @@ export class AmendmentLog {
     return rows[0].id;
   }
 
-  /** Records it with its event; null when that was done before. */
+  /** Records it with its event; null when that was done before. The row's card was in words that are no more. */
   record(id: string, conversation: ConversationId, kind: AmendmentIntent['kind'], locator: Locator) {
     const type = kind === 'reply' ? 'transcript.appended' : 'transcript.edited';
     const event = (seq: number, at: Date): LoggedEvent => ({ seq, conversation, at, type, locator });
@@ -64,6 +64,8 @@ export class AmendmentLog {
           with recorded as (
             update amendments set recorded_at = ${at}, locator = ${locator} where id = ${id} and recorded_at is null
             returning conversation
+          ), forgotten as (
+            delete from cards where locator = ${locator} and exists (select from recorded)
           )
           insert into events (seq, conversation, at, type, locator)
           select ${seq}::bigint, conversation, ${at}::timestamptz, ${type}::text, ${locator}::text from recorded

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import type { ContentBlock, LoggedEvent, PhaseTimings } from '../domain.ts';
-import { type ConversationId, type Locator, newConversationId, newMessageId } from '../ids.ts';
+import { type ConversationId, type Locator, newConversationId, newMessageId, type TokenId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { connect } from './connection.ts';
 import { embeddedDatabase, installedPostgres, realDatabase, type TestDatabase } from './databases.fixture.ts';
@@ -181,6 +181,24 @@ describe.each(databases)('governance on the %s', (_, start) => {
     await governance.cancel(next.message.id, null);
     await raw((sql) => sql`delete from messages where id = ${message.id}`);
     expect(await cards()).toHaveLength(0);
+  });
+
+  test('a card is kept as long as its reply is not edited', async () => {
+    const [edited, other] = [locator(), locator()];
+    for (const reply of [edited, other]) {
+      const { message } = await accept();
+      await governance.dispatch(message.id, 1, 'warm');
+      await governance.deliver(message.id, reply, timings, card);
+    }
+    const by = { token: 'tok_x' as TokenId, user: null };
+    const { amendments } = governance;
+    const id = await amendments.intend({ kind: 'edit', conversation, by, locator: edited, was: '"a"', becomes: '"b"' });
+    const kept = async () =>
+      (await raw((sql) => sql<{ locator: Locator }[]>`select locator from cards`)).map((row) => row.locator);
+    expect(await kept()).toEqual(expect.arrayContaining([edited, other]));
+    await amendments.record(id, conversation, 'edit', edited);
+    expect(await kept()).toContain(other);
+    expect(await kept()).not.toContain(edited);
   });
 
   test('a card that cannot be kept holds no reply', async () => {

@@ -20,6 +20,9 @@ export interface TestAuthority {
   hold(): () => void;
   /** SQL straight in the cloud. */
   readonly sql: HranaDatabase;
+  /** `kill -9` of its process, and another one with the same data. */
+  kill(): Promise<void>;
+  again(): Promise<void>;
   /** `before` runs when its process has ended, before its files are removed. */
   stop(before?: () => void): Promise<void>;
 }
@@ -34,14 +37,18 @@ export async function startAuthority({
   const behind = join(directory, 'a.sock');
   const main = join(import.meta.dir, '../../gateway/authority/main.ts');
   const script = `import { runAuthority } from ${JSON.stringify(main)}; process.exit(await runAuthority(process.argv.slice(1)));`;
-  const child = Bun.spawn(
-    [process.execPath, '-e', script, '--', '--data', join(directory, 'data'), '--socket', behind],
-    { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
-  );
-  child.stdin.write(`${JSON.stringify({ tokens: { agentfs: token, sessiondb: token } })}\n`);
-  await child.stdin.flush();
-  const first = await child.stdout.getReader().read();
-  if (!first.value || !new TextDecoder().decode(first.value).includes('ready')) throw new Error('no authority');
+  const start = async () => {
+    const started = Bun.spawn(
+      [process.execPath, '-e', script, '--', '--data', join(directory, 'data'), '--socket', behind],
+      { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
+    );
+    started.stdin.write(`${JSON.stringify({ tokens: { agentfs: token, sessiondb: token } })}\n`);
+    await started.stdin.flush();
+    const first = await started.stdout.getReader().read();
+    if (!first.value || !new TextDecoder().decode(first.value).includes('ready')) throw new Error('no authority');
+    return started;
+  };
+  let child = await start();
   let count = 0;
   let reachable = true;
   let held = Promise.resolve();
@@ -57,7 +64,9 @@ export async function startAuthority({
       const { method, headers } = request;
       const body = await request.arrayBuffer();
       await held;
-      return fetch(`http://localhost${pathname}`, { method, headers, body, unix: behind, decompress: false });
+      const passed = { method, headers, body, unix: behind, decompress: false };
+      // It may have been killed.
+      return fetch(`http://localhost${pathname}`, passed).catch(() => new Response('gone', { status: 502 }));
     },
   });
   const address = { url: 'http://localhost/agentfs', token, socket };
@@ -75,6 +84,13 @@ export async function startAuthority({
       return resolve;
     },
     requests: () => count,
+    kill: async () => {
+      child.kill('SIGKILL');
+      await child.exited;
+    },
+    again: async () => {
+      child = await start();
+    },
     setReachable: (is) => {
       reachable = is;
     },

@@ -41,7 +41,7 @@ export async function killAtPoints(points: number, firstSeed: number): Promise<v
         join(authority.directory, 'data', 'agentfs.db'),
         join(launch.replicaDirectory, 'organization.db'),
       ])
-        expect([seed, kills, path.slice(-15), integrity(authority.directory, path)]).toEqual([
+        expect([seed, kills, path.slice(-15), integrityOf(authority.directory, path)]).toEqual([
           seed,
           kills,
           path.slice(-15),
@@ -88,7 +88,8 @@ function heard(stdout: ReadableStream<Uint8Array>, durable: Map<string, number>)
   return { begun: begun.promise, ended };
 }
 
-function integrity(directory: string, path: string): unknown {
+/** What `PRAGMA integrity_check` says of a copy of a database that others have open. */
+export function integrityOf(directory: string, path: string): unknown {
   const copy = join(directory, 'copy');
   mkdirSync(copy);
   for (const suffix of ['', '-wal'])

@@ -45,8 +45,6 @@ export interface UnreadAmendment {
   readonly id: string;
   /** Null while it is not known where. */
   readonly change: Change | null;
-  /** Nothing more is written for it. Before that, a child that reads the session may read it too early. */
-  readonly isOver: boolean;
 }
 
 export interface Amendments extends UnreadAmendments {
@@ -90,17 +88,17 @@ export function createAmendments({ database, log, bus, sessionOf, logger }: Amen
   const amend = async (intent: AmendmentIntent, write: () => Promise<TranscriptTurn>): Promise<TranscriptTurn> => {
     const { conversation } = intent;
     const id = await log.intend(intent);
-    remember(conversation, { id, change: null, isOver: false });
+    remember(conversation, { id, change: null });
     try {
       const turn = await write();
-      remember(conversation, { id, change: changeOf(intent, turn.locator), isOver: true });
+      remember(conversation, { id, change: changeOf(intent, turn.locator) });
       publish(await log.record(id, conversation, intent.kind, turn.locator));
       return turn;
     } catch (error) {
       if (!(error instanceof Problem) || outcomeUnknown(error)) {
         // Whether it was done is found out at the next start.
         const change = intent.kind === 'reply' ? null : changeOf(intent, intent.locator);
-        remember(conversation, { id, change, isOver: true });
+        remember(conversation, { id, change });
       } else {
         forget(conversation, (one) => one.id === id);
         await log.drop(id);
@@ -154,7 +152,7 @@ export function createAmendments({ database, log, bus, sessionOf, logger }: Amen
     async start() {
       for (const one of await log.open()) {
         const locator = one.isRecorded ? one.locator : await settle(one);
-        if (locator !== null) remember(one.conversation, { id: one.id, change: changeOf(one, locator), isOver: true });
+        if (locator !== null) remember(one.conversation, { id: one.id, change: changeOf(one, locator) });
       }
     },
 
@@ -167,10 +165,9 @@ export function createAmendments({ database, log, bus, sessionOf, logger }: Amen
 
     read(conversation, amendments) {
       if (amendments.length === 0) return;
-      const over = new Set(amendments.filter(({ isOver }) => isOver));
-      const ids = [...over].map(({ id }) => id);
-      // The same objects: one that came to its end since is another one now.
-      forget(conversation, (one) => over.has(one));
+      const ids = amendments.map(({ id }) => id);
+      // The same objects: one that was being written then is remembered anew at its end.
+      forget(conversation, (one) => amendments.includes(one));
       // Not taken in the database they are looked after once more at the next start, which finds nothing to do.
       log.take(ids).catch((error: unknown) => logger.warn('read amendments were not noted', { reason: String(error) }));
     },

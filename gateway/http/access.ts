@@ -24,6 +24,9 @@ export const access = {
   'GET /v1/conversations/:conversation/messages/:message': everyone,
   'POST /v1/conversations/:conversation/cancel': everyone,
   'GET /v1/conversations/:conversation/transcript': everyone,
+  // Before the locators, which it could be one of.
+  'GET /v1/conversations/:conversation/transcript/duplicates': owners,
+  'DELETE /v1/conversations/:conversation/transcript/duplicates/:locator': owners,
   'GET /v1/conversations/:conversation/transcript/:locator': everyone,
   'PATCH /v1/conversations/:conversation/transcript/:locator': experts,
   'POST /v1/conversations/:conversation/replies': experts,

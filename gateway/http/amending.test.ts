@@ -4,6 +4,7 @@ import type { LoggedEvent, SessionUpdate } from '../domain.ts';
 import type { ConversationId } from '../ids.ts';
 import { createAmendments } from '../transcript/amendments.ts';
 import { HermesSessionDb } from '../transcript/hermes-sessiondb.fixture.ts';
+import { decodeLocator } from '../transcript/locator.ts';
 import { createTranscript } from '../transcript/sessiondb.ts';
 import type { ServerDeps } from './deps.ts';
 import { startGateway, type TestGateway } from './gateway.fixture.ts';
@@ -33,6 +34,8 @@ beforeAll(async () => {
     amendments: {
       edit: async (request) => (await real.promise).edit(request),
       reply: async (request) => (await real.promise).reply(request),
+      duplicates: async (where) => (await real.promise).duplicates(where),
+      removeDuplicate: async (...args) => (await real.promise).removeDuplicate(...args),
     },
   });
   const { governance, bus } = gateway;
@@ -144,4 +147,43 @@ test('a reply sent 50 times is one row; it needs a key, and a conversation that 
   expect(await nameOf(await reply('x', null))).toBe('400 invalid-request');
   expect(await nameOf(await reply(' ', 'other'))).toBe('400 invalid-request');
   expect(await nameOf(await reply('x', 'k', await gateway.newConversation()))).toBe('409 conflict');
+});
+
+test('a duplicate that a retry once wrote is listed, and taken out by whoever says which', async () => {
+  const twice = await db.append(session, { role: 'assistant', content: 'Twelve.' });
+  await db.append(session, { role: 'user', content: 'Twelve.' });
+  await db.append(session, { role: 'assistant', content: 'Twelve.' });
+  const path = `/v1/conversations/${conversation}/transcript/duplicates`;
+  const listed = await gateway.call('superadmin', 'GET', path);
+  const { duplicates } = (await listed.json()) as { duplicates: unknown[] };
+  expect(duplicates).toMatchObject([{ locator: twice, original: locator, kind: 'same', text: 'Twelve.' }]);
+  const remove = (which: string) => gateway.call('superadmin', 'DELETE', `${path}/${which}`);
+  expect(await nameOf(await remove(locator))).toBe('404 not-found');
+  const removed = await remove(twice);
+  expect([removed.status, (await shown(removed)).locator]).toEqual([200, twice]);
+  expect(await nameOf(await remove(twice))).toBe('404 not-found');
+  expect(await db.live(session)).toEqual([
+    'user: How much?',
+    'assistant: Twelve.',
+    'user: Twelve.',
+    'assistant: Twelve.',
+  ]);
+  expect(await db.messageCount(session)).toBe(4);
+  expect((await gateway.call('client', 'GET', at(twice))).status).toBe(404);
+  expect(events).toMatchObject([{ type: 'transcript.edited', conversation, locator: twice }]);
+});
+
+test('two texts of one message of a platform are a conflict, told with both', async () => {
+  const first = await db.append(session, { role: 'assistant', content: 'One text.' });
+  const second = await db.append(session, { role: 'assistant', content: 'Another text.' });
+  const rows = [first, second].map((one) => decodeLocator(one)?.row ?? 0);
+  await db.database.execute("UPDATE messages SET platform_message_id = 'p1' WHERE id IN (?, ?)", rows);
+  const path = `/v1/conversations/${conversation}/transcript/duplicates`;
+  const listed = await gateway.call('superadmin', 'GET', path);
+  expect(((await listed.json()) as { duplicates: unknown[] }).duplicates).toMatchObject([
+    { locator: second, kind: 'conflict', text: 'Another text.', originalText: 'One text.' },
+  ]);
+  const refused = await gateway.call('superadmin', 'DELETE', `${path}/${second}`);
+  expect(refused.status).toBe(409);
+  expect(await shown(refused)).toMatchObject({ current: { text: 'One text.' }, yours: { text: 'Another text.' } });
 });

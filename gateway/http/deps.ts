@@ -32,7 +32,7 @@ export interface ServerDeps {
   readonly governance: Governance;
   readonly turns: Turns;
   readonly transcript: Transcript;
-  readonly amendments: Pick<Amendments, 'edit' | 'reply'>;
+  readonly amendments: Pick<Amendments, 'edit' | 'reply' | 'duplicates' | 'removeDuplicate'>;
   readonly audit: Audit;
   readonly environment: Environment;
   readonly inbox: Inbox;

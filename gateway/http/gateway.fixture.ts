@@ -190,6 +190,15 @@ function memoryAmendments(transcript: MemoryTranscript): ServerDeps['amendments'
       if (turn === undefined) throw new Problem('not-found', 'There is no such row');
       return { ...turn, text };
     },
+    duplicates: async () => [],
+    removeDuplicate: async (_, locator) => ({
+      locator: locator as Locator,
+      original: 'o' as Locator,
+      kind: 'same',
+      text: '',
+      etag: '"e"',
+      originalText: null,
+    }),
     reply: async ({ text }) => ({ locator: 'l' as Locator, role: 'assistant', text, at: new Date(0), etag: '"e"' }),
   };
 }

@@ -87,6 +87,12 @@ const table: Readonly<Record<string, Line>> = {
     status: 200,
     sent: () => ({ names: { locator }, body: { text: 'Better' }, headers: { 'if-match': '"e"' } }),
   },
+  'GET /v1/conversations/{conversation}/transcript/duplicates': { who: owners, status: 200 },
+  'DELETE /v1/conversations/{conversation}/transcript/duplicates/{locator}': {
+    who: owners,
+    status: 200,
+    sent: () => ({ names: { locator } }),
+  },
   'POST /v1/conversations/{conversation}/replies': {
     who: experts,
     status: 201,

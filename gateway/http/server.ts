@@ -9,6 +9,7 @@ import { authorize } from './auth.ts';
 import { createConnections } from './connections.ts';
 import { addConversations, reachedConversation } from './conversations.ts';
 import type { ServerDeps } from './deps.ts';
+import { addDuplicates } from './duplicates.ts';
 import { addEnvironment } from './environment.ts';
 import { addEventSocket } from './event-socket.ts';
 import { addEventStream } from './event-stream.ts';
@@ -135,6 +136,7 @@ export function createServer(deps: ServerDeps): HttpServer {
   addMessages(app, context);
   addTranscript(app, context);
   addReplies(app, context);
+  addDuplicates(app, context);
   addAudit(app, context);
   addFiles(app, context);
   addEventStream(app, context);

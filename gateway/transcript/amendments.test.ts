@@ -367,3 +367,32 @@ describe('what a child has not read', () => {
     expect(third.unread(conversation.id)).toEqual([]);
   });
 });
+
+describe('duplicates', () => {
+  const listed = () => amendments.duplicates(conversation);
+
+  test('are neither the copies of compaction, nor what a human or a client said twice', async () => {
+    await say('user', 'yes');
+    await say('user', 'yes');
+    await say('assistant', 'yes');
+    await reply('yes', 'one');
+    await reply('yes', 'two');
+    const known = await listed();
+    await db.compact(session, [summary, { role: 'user', content: 'yes' }, { role: 'assistant', content: 'yes' }]);
+    await say('user', 'go on');
+    await say('assistant', 'gone on');
+    expect([known, await listed()]).toEqual([[], []]);
+  });
+
+  test('are found among rows that compaction put away, too', async () => {
+    await say('user', 'q');
+    const original = await say('assistant', 'twice');
+    const locator = await say('assistant', 'twice');
+    await db.compact(session, [summary, { role: 'user', content: 'q' }]);
+    expect(await listed()).toMatchObject([{ locator, original, kind: 'same' }]);
+    await amendments.removeDuplicate(conversation, locator, caller);
+    expect(await listed()).toEqual([]);
+    expect(await texts()).toEqual(['user: q', 'assistant: twice']);
+    expect(amendments.unread(conversation.id)).toHaveLength(1);
+  });
+});

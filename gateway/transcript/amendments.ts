@@ -9,6 +9,7 @@ import type { AmendmentIntent, AmendmentLog, OpenAmendment } from '../governance
 import type { ConversationId, Locator } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { Problem } from '../problem.ts';
+import { type Duplicate, findDuplicate, listDuplicates, takeOut } from './duplicates.ts';
 import { humanMark } from './human-mark.ts';
 import { type Change, mend } from './mending.ts';
 import { createRowWriter, editable, noSuchRow, outcomeUnknown, type SqlWriter } from './row-writer.ts';
@@ -54,6 +55,10 @@ export interface Amendments extends UnreadAmendments {
   edit(request: EditRequest): Promise<TranscriptTurn>;
   /** The same turn however often it is asked for. Throws `conflict` before the first turn, `idempotency-key-reused`. */
   reply(request: ReplyRequest): Promise<TranscriptTurn>;
+  /** Rows that a retry appended once more, before idempotency stood at the write boundary. */
+  duplicates(conversation: Conversation): Promise<readonly Duplicate[]>;
+  /** Takes one of them out. Throws `not-found`, and `conflict` with both texts when it has words of its own. */
+  removeDuplicate(conversation: Conversation, locator: string, caller: Caller): Promise<Duplicate>;
 }
 
 export interface AmendmentParts {
@@ -85,7 +90,10 @@ export function createAmendments({ database, log, bus, sessionOf, logger }: Amen
   };
 
   /** Intends, writes, records. The child is condemned before the write: one too many costs a cold start, no more. */
-  const amend = async (intent: AmendmentIntent, write: () => Promise<TranscriptTurn>): Promise<TranscriptTurn> => {
+  const amend = async <T extends { readonly locator: Locator }>(
+    intent: AmendmentIntent,
+    write: () => Promise<T>,
+  ): Promise<T> => {
     const { conversation } = intent;
     const id = await log.intend(intent);
     remember(conversation, { id, change: null });
@@ -146,6 +154,18 @@ export function createAmendments({ database, log, bus, sessionOf, logger }: Amen
         if (found === null) throw noSession();
         if (found.otherText) throw keyReused();
         return turnAt(session, found.locator);
+      });
+    },
+
+    duplicates: async ({ session }) => (session === null ? [] : listDuplicates(database, session)),
+
+    async removeDuplicate({ id, session }, locator, caller) {
+      if (session === null) throw noSuchRow();
+      const duplicate = await findDuplicate(database, session, locator);
+      const intent = { kind: 'removal', conversation: id, by: caller, locator: duplicate.locator } as const;
+      return amend(intent, async () => {
+        await takeOut(database, duplicate);
+        return duplicate;
       });
     },
 

@@ -10,7 +10,7 @@ import { renumberForeignNames } from './agentfs/foreign-names.ts';
 import { HranaDatabase } from './agentfs/hrana.ts';
 import { Ledger } from './agentfs/ledger.ts';
 import { hasOverlayTables } from './agentfs/overlay.ts';
-import { removeAbandoned, repairHere } from './agentfs/repair.ts';
+import { isWhole, removeAbandoned, repairHere } from './agentfs/repair.ts';
 import { defaultLimits, type StoreLimits } from './agentfs/store.ts';
 import type { FilesState, Launch } from './launch.ts';
 import { defaultSilenceMs, type EngineTurns, openReplica } from './replica.ts';
@@ -286,6 +286,11 @@ export class WorkBoundary {
 
   async #repair(): Promise<void> {
     const { store, data } = this.#files;
+    if (await isWhole(store)) {
+      this.#isUnchecked = false;
+      this.#isMet = false;
+      return;
+    }
     const done = await store.exclusive(async () => {
       await store.forget();
       const repairs = await repairHere(store);

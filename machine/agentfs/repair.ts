@@ -6,6 +6,7 @@
  *
  * Whoever finds it first repairs it; two who do so at once write the same rows, or what the next repair makes one again.
  */
+import { breathe } from './breathe.ts';
 import type { FileData } from './data.ts';
 import type { SqlRow, SqlValue } from './driver.ts';
 import { dentryId, directoryIno, rootIno } from './ids.ts';
@@ -31,6 +32,57 @@ export interface Repairs {
   readonly unnamed: number;
   /** Counts of links that were wrong. */
   readonly recounted: number;
+}
+
+const directory = `(i.mode & ${modeFormat}) = ${modeDirectory}`;
+
+/** Each finds one thing that is not as it must be. */
+const checks: readonly string[] = [
+  'SELECT 1 AS one FROM fs_dentry d WHERE NOT EXISTS (SELECT 1 FROM fs_inode i WHERE i.ino = d.parent_ino) LIMIT 1',
+  'SELECT 1 AS one FROM fs_dentry d WHERE NOT EXISTS (SELECT 1 FROM fs_inode i WHERE i.ino = d.ino) LIMIT 1',
+  'SELECT 1 AS one FROM fs_inode i LEFT JOIN fs_dentry d ON d.ino = i.ino ' +
+    `WHERE d.ino IS NULL AND i.nlink > 0 AND i.ino <> ${rootIno} LIMIT 1`,
+  'SELECT 1 AS one FROM fs_inode i JOIN (SELECT ino, count(*) AS names FROM fs_dentry GROUP BY ino) n ON n.ino = i.ino ' +
+    `WHERE (NOT (${directory}) AND i.nlink <> n.names) OR (${directory} AND n.names > 1) LIMIT 1`,
+];
+
+/** Whether there is nothing to repair. Looks bit by bit: nobody waits for the whole of it. */
+export async function isWhole(store: Store): Promise<boolean> {
+  for (const sql of checks) {
+    if ((await store.exclusiveInBackground(() => store.driver.all(sql))).length > 0) return false;
+    await breathe();
+  }
+  const sql = `SELECT d.parent_ino AS parent, i.ino AS ino, i.nlink AS nlink FROM fs_dentry d JOIN fs_inode i ON i.ino = d.ino WHERE ${directory}`;
+  const rows = await store.exclusiveInBackground(() => store.driver.all(sql));
+  const root = await store.inode(rootIno);
+  return directoriesAreWhole(
+    rows.map((row) => ({ parent: Number(row.parent), ino: Number(row.ino), nlink: Number(row.nlink) })),
+    root?.nlink ?? 1,
+  );
+}
+
+/** Whether each leads up to the root, and counts what it holds, if it counts. */
+function directoriesAreWhole(
+  directories: readonly { readonly parent: number; readonly ino: number; readonly nlink: number }[],
+  rootLinks: number,
+): boolean {
+  const parents = new Map(directories.map(({ ino, parent }) => [ino, parent]));
+  const held = new Map<number, number>();
+  for (const { parent } of directories) held.set(parent, (held.get(parent) ?? 0) + 1);
+  const counts = (ino: number, nlink: number) => nlink <= 1 || nlink === 2 + (held.get(ino) ?? 0);
+  if (!counts(rootIno, rootLinks) || !directories.every(({ ino, nlink }) => counts(ino, nlink))) return false;
+  const reachable = new Set<number>([rootIno]);
+  for (const { ino } of directories) {
+    const way = new Set<number>();
+    let at: number | undefined = ino;
+    for (; at !== undefined && !reachable.has(at); at = parents.get(at)) {
+      if (way.has(at)) return false;
+      way.add(at);
+    }
+    if (at === undefined) return false;
+    for (const passed of way) reachable.add(passed);
+  }
+  return true;
 }
 
 /**

@@ -294,6 +294,36 @@ describe('of SessionDB', () => {
   );
 
   test(
+    'it does not say what was said so far: the agent does not go on as if nothing had been',
+    async () => {
+      const conversation = await begun();
+      // Its child remembers; another one has to read.
+      model.on(last('end now'), { do: 'hang' });
+      const cut = post(conversation, 'end now');
+      await model.waitForTurn('end now');
+      await api.post(`/v1/conversations/${conversation}/cancel`, {});
+      expect((await cut).status).toBe(409);
+      const asked = model.turns.length;
+      // What a fresh Hermes reads a conversation with, and nobody else.
+      const restores = (sql: string) =>
+        sql.includes('FROM messages WHERE session_id IN') && sql.includes('effect_disposition');
+      let refused = 0;
+      cloud.trouble = ({ database, sql }) => {
+        if (database !== 'sessiondb' || !sql.some(restores)) return undefined;
+        refused += 1;
+        return down();
+      };
+      const failure = await failed(conversation, post(conversation, 'what did I say?'));
+      cloud.trouble = () => undefined;
+      expect(refused).toBeGreaterThan(0);
+      expect(failure.name).toBe('sessiondb-unavailable');
+      expect(model.turns).toHaveLength(asked);
+      await expectGoesOn(conversation, ['user: end now']);
+    },
+    limitMs,
+  );
+
+  test(
     'it has lost the session of a conversation: never a fresh one in its place',
     async () => {
       const conversation = await begun();

@@ -7,7 +7,7 @@ import type { HeldAttachment } from '../acp/attachments.ts';
 import type { AgentClient } from '../acp/client.ts';
 import type { ConversationId } from '../ids.ts';
 import { Problem } from '../problem.ts';
-import { within } from '../waits.ts';
+import { WaitedTooLong, within } from '../waits.ts';
 import type { TurnMarks } from './dispatch.ts';
 import type { TurnParts } from './parts.ts';
 import { sessionLost } from './settle.ts';
@@ -16,7 +16,7 @@ import type { TurnControl } from './turn-control.ts';
 /** The turn's child and all that bounds it. */
 export interface StartingTurn {
   readonly conversation: ConversationId;
-  readonly attachment: Pick<HeldAttachment, 'generation'>;
+  readonly attachment: Pick<HeldAttachment, 'generation' | 'childEnd'>;
   readonly client: AgentClient;
   readonly control: TurnControl;
   readonly marks: TurnMarks;
@@ -71,8 +71,8 @@ async function newSession(parts: TurnParts, lost: string | null, turn: StartingT
 
 /** One step of a child's start, in time. */
 async function started<T>(
-  { limits, log }: TurnParts,
-  { conversation, control }: StartingTurn,
+  { limits, log, sessiondbFailedSince }: TurnParts,
+  { conversation, control, attachment, marks }: StartingTurn,
   what: string,
   step: () => Promise<T>,
 ): Promise<T | Problem> {
@@ -80,6 +80,13 @@ async function started<T>(
     return await within(limits.startMs, what, step(), control.signal);
   } catch (error) {
     log.warn('a child did not start', { conversation, reason: error instanceof Error ? error.message : String(error) });
+    // The machine has told that before it told of the end.
+    if (!(error instanceof WaitedTooLong) && !control.signal.aborted) await attachment.childEnd();
+    if (sessiondbFailedSince(attachment.generation, marks.receivedAt)) {
+      const detail =
+        'The transcript authority does not answer, so the agent could not start. Send the message again later.';
+      return new Problem('sessiondb-unavailable', detail);
+    }
     return new Problem('agent-unavailable', 'The agent did not start; the log says why. Send the message again.');
   }
 }

@@ -135,6 +135,7 @@ test('a reply that reached the output limit, and an agent that ran out of memory
   expect(problemOf({ closing: row({ finishReason: 'length' }) })).toBe('turn-output-limit');
   const child = { generation: 3, code: null, signal: 'SIGKILL', report: '', outOfMemory: true };
   expect(problemOf({ end: { kind: 'gone', child } })).toBe('agent-out-of-memory');
+  expect(problemOf({ end: { kind: 'gone', child }, sessiondbFailed: true })).toBe('sessiondb-unavailable');
 });
 
 test('only a child that ended its turn by itself, and whose rows are known, takes the next one', () => {

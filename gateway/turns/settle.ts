@@ -77,7 +77,7 @@ function failure({ end, stopped, closing, sessionHeld, streamed, sessiondbFailed
       'The turn was stopped at its deadline without a reply. Send it again, or ask for less at once.',
     );
   const isUnwritten = sessiondbFailed && (closing === null || closing.hasToolCalls);
-  if (isUnwritten && (end.kind === 'stopped' || end.kind === 'error'))
+  if (isUnwritten && (end.kind === 'stopped' || end.kind === 'error' || end.kind === 'gone'))
     return new Problem(
       'sessiondb-unavailable',
       'The transcript could not be written during the turn, and no reply is in it. Send the message again.',

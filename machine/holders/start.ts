@@ -89,6 +89,7 @@ class StartingHolder {
   readonly #executions: Executions;
   #fuse: FuseSession | null = null;
   #control: HolderStream | null = null;
+  #child: SpawnedHolder | null = null;
 
   constructor(
     dependencies: Shared,
@@ -123,6 +124,7 @@ class StartingHolder {
       git = this.#serveGit(uid);
       if (cgroups !== null) cgroup = HolderCgroup.make(cgroups, `holder.${this.#generation}`);
       child = this.#spawn({ uid, fuseToken: token, cgroups: cgroup?.directories ?? [], gitSocket: git.path });
+      this.#child = child;
     } catch (error) {
       // There is no process whose end would clear this up.
       if (cgroup) this.#leftCgroups.leave(cgroup);
@@ -186,13 +188,25 @@ class StartingHolder {
         onRefusal: (reason) => log(`holder ${this.#conversation}: SessionDB refused: ${reason}`),
         messageIds,
         onExecutions: (events) => this.#executions.heard(events),
-        onAnswers: (answers) => onSessiondb({ generation: this.#generation, answers }),
+        onAnswers: (answers) => {
+          onSessiondb({ generation: this.#generation, answers });
+          if (!answers) this.#endWithoutSessionDb();
+        },
       });
       const relayed = channelOf(process.stdio[3] as number).then((channel) => relay.serve(channel));
       return new SpawnedHolder(process as Bun.Subprocess<'pipe', 'pipe', 'pipe'>, this.#generation, relayed);
     } finally {
       closeSync(manifest);
     }
+  }
+
+  /**
+   * Hermes goes on without what it could not read, such as all of the conversation so far, or could not keep, such as its
+   * reply: of such a turn nothing could be trusted, and so there is none.
+   */
+  #endWithoutSessionDb(): void {
+    this.#dependencies.log(`holder ${this.#conversation}: SessionDB did not answer; its agent is ended`);
+    this.#child?.kill();
   }
 
   #serveFuse(stream: HolderStream): void {

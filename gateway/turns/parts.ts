@@ -44,7 +44,7 @@ export const defaultTurnLimits: TurnLimits = {
   turnMs: 30 * 60_000,
   cancelMs: 2_000,
   detachMs: 5_000,
-  settleRetriesMs: [100, 400, 1_500, 4_000, 8_000, 16_000],
+  settleRetriesMs: [100, 400, 1_500, 4_000],
 };
 
 export interface TurnParts {

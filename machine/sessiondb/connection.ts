@@ -1,5 +1,5 @@
 /** One Python connection of a holder: its statements, judged, on one Hrana stream of the SessionDB authority. */
-import { type HranaDatabase, HranaError, type HranaErrorKind, type HranaStream } from '../agentfs/hrana.ts';
+import { type HranaDatabase, HranaError, type HranaErrorKind } from '../agentfs/hrana.ts';
 import type {
   WireBatchResult,
   WireRequest,
@@ -8,6 +8,7 @@ import type {
   WireStatementResult,
 } from '../agentfs/hrana-wire.ts';
 import { valueAt } from './arguments.ts';
+import { AuthorityStream } from './authority-stream.ts';
 import { type Batch, batchOf, type Outcome, outcomeOf } from './batch.ts';
 import { scopeDelegations } from './delegations.ts';
 import { relayError, sqliteError, unanswered } from './errors.ts';
@@ -44,12 +45,9 @@ const nothing: FrameResult = { n: 0, w: 0 };
 const maxWrongGuesses = 3;
 
 export class RelayConnection {
-  readonly #database: HranaDatabase;
+  readonly #stream: AuthorityStream;
   readonly #child: ChildState;
   readonly #written: WrittenRows;
-  #stream: HranaStream | null = null;
-  #foreignKeys: boolean | null = null;
-  #autocommit = true;
   /** A transaction of which the authority knows nothing yet. */
   #foreseen: ForeseenTransaction | null = null;
   #wrongGuesses = 0;
@@ -63,14 +61,14 @@ export class RelayConnection {
   #committing = false;
 
   constructor(database: HranaDatabase, child: ChildState) {
-    this.#database = database;
+    this.#stream = new AuthorityStream(database);
     this.#child = child;
     this.#written = new WrittenRows(child.rows);
   }
 
   /** False while a transaction is open. */
   get autocommit(): boolean {
-    return this.#autocommit && this.#foreseen === null;
+    return this.#stream.autocommit && this.#foreseen === null;
   }
 
   /** Runs statements in order up to the first failure. Never rejects. Calls must not overlap. */
@@ -90,7 +88,7 @@ export class RelayConnection {
       const plan = planOf(sql);
       if (plan.kind !== 'schema') throw this.#refusal('a script that is not among Hermes’ own');
       await this.#reveal();
-      const [done] = await this.#exchange([{ type: 'sequence', sql }]);
+      const [done] = await this.#stream.exchange([{ type: 'sequence', sql }]);
       if (done?.type === 'error') throw new Refusal(sqliteError(done.error.code, done.error.message));
       return this.#answer([]);
     } catch (error) {
@@ -100,10 +98,8 @@ export class RelayConnection {
 
   /** Rolls back what is open. Never rejects. */
   async close(): Promise<void> {
-    const stream = this.#stream;
-    this.#stream = null;
     this.#forget();
-    await stream?.close();
+    await this.#stream.close();
     this.#written.end(null);
   }
 
@@ -120,10 +116,7 @@ export class RelayConnection {
     if (error instanceof Refusal) return error.error;
     const sure = error instanceof HranaError && notCarriedOut.has(error.kind);
     const described = unanswered(error, this.#committing && !sure ? 'unknown' : this.autocommit ? 'none' : 'lost');
-    // The stream is over, and with it what was not committed. Not waited for: it may take as long as that request did.
-    void this.#stream?.close();
-    this.#stream = null;
-    this.#autocommit = true;
+    this.#stream.drop();
     this.#forget();
     this.#messageId = null;
     if (sure) this.#written.end(null);
@@ -145,7 +138,8 @@ export class RelayConnection {
       const plan = planOf(sql);
       if (plan.kind === 'local' || plan.kind === 'foreign-keys') {
         await flush();
-        if (plan.kind === 'foreign-keys') await this.#setForeignKeys(plan.on);
+        // SQLite ignores it inside a transaction.
+        if (plan.kind === 'foreign-keys' && this.autocommit) await this.#stream.setForeignKeys(plan.on);
         results.push(plan.kind === 'local' ? plan.result : nothing);
         continue;
       }
@@ -194,18 +188,11 @@ export class RelayConnection {
 
   async #parentOf(session: string): Promise<string | null | undefined> {
     const stmt: WireStatement = { sql: parentQuery, args: [{ type: 'text', value: session }], want_rows: true };
-    const [result] = await this.#exchange([{ type: 'execute', stmt }]);
+    const [result] = await this.#stream.exchange([{ type: 'execute', stmt }]);
     if (result?.type === 'error') throw new Refusal(sqliteError(result.error.code, result.error.message));
     const row = result?.response.type === 'execute' ? result.response.result.rows[0] : undefined;
     const parent = row?.[0];
     return parent?.type === 'text' ? parent.value : parent === undefined ? undefined : null;
-  }
-
-  async #setForeignKeys(on: boolean): Promise<void> {
-    // SQLite ignores it inside a transaction.
-    if (!this.autocommit) return;
-    this.#foreignKeys = on;
-    if (this.#stream) await this.#exchange([{ type: 'execute', stmt: foreignKeys(on) }]);
   }
 
   /** Runs statements: without the authority where their results are known, otherwise in one request. */
@@ -297,7 +284,7 @@ export class RelayConnection {
         ? { type: 'execute', stmt: batch.steps[0]!.stmt }
         : { type: 'batch', batch: { steps: batch.steps } };
     this.#committing = commits;
-    const [answer] = await this.#exchange([request]);
+    const [answer] = await this.#stream.exchange([request]);
     const given = batchResult(answer);
     const outcome = outcomeOf(batch, given);
     if (outcome === null) throw new HranaError('protocol', 'PROTOCOL', 'a step without a result');
@@ -306,7 +293,7 @@ export class RelayConnection {
       results.push(told);
       this.#sawRowId(rest[index]!, told.l);
     }
-    if (this.#autocommit) {
+    if (this.#stream.autocommit) {
       const kept = outcome.error === null && rest.at(-1)?.shape.kind !== 'rollback';
       this.#ended(kept, commits ? rowOf(batch, given) : null);
     }
@@ -339,34 +326,7 @@ export class RelayConnection {
     if (guessed) this.#wrongGuesses = 0;
     if (committed && this.#wrongGuesses < maxWrongGuesses) this.#guessing = true;
   }
-
-  /** One round trip on this connection's stream. Answers the results of `requests`; notes whether a transaction is open. */
-  async #exchange(requests: readonly WireRequest[]): Promise<readonly WireResult[]> {
-    try {
-      return await this.#pipeline(requests);
-    } catch (error) {
-      // The authority forgets idle streams. Without a transaction nothing is lost: the request was not carried out.
-      if (!(error instanceof HranaError && error.kind === 'stream-expired' && this.#autocommit)) throw error;
-      this.#stream = null;
-      return await this.#pipeline(requests);
-    }
-  }
-
-  async #pipeline(requests: readonly WireRequest[]): Promise<readonly WireResult[]> {
-    const fresh = this.#stream === null;
-    this.#stream ??= this.#database.stream();
-    const first: WireRequest[] =
-      fresh && this.#foreignKeys !== null ? [{ type: 'execute', stmt: foreignKeys(this.#foreignKeys) }] : [];
-    const results = await this.#stream.pipeline([...first, ...requests, { type: 'get_autocommit' }]);
-    const state = results.at(-1);
-    if (state?.type !== 'ok' || state.response.type !== 'get_autocommit')
-      throw new HranaError('protocol', 'PROTOCOL', 'no state of the transaction');
-    this.#autocommit = state.response.is_autocommit;
-    return results.slice(first.length, -1);
-  }
 }
-
-const foreignKeys = (on: boolean): WireStatement => ({ sql: `PRAGMA foreign_keys=${on ? 'ON' : 'OFF'}` });
 
 /** After these it is known that the request was not carried out. */
 const notCarriedOut: ReadonlySet<string> = new Set<HranaErrorKind>(['unauthorized', 'stream-expired']);

@@ -9,6 +9,7 @@ import type {
 } from '../agentfs/hrana-wire.ts';
 import { valueAt } from './arguments.ts';
 import { AuthorityStream } from './authority-stream.ts';
+import { refusalOf } from './authorization.ts';
 import { type Batch, batchOf, type Outcome, outcomeOf } from './batch.ts';
 import { scopeDelegations } from './delegations.ts';
 import { relayError, sqliteError, unanswered } from './errors.ts';
@@ -148,7 +149,12 @@ export class RelayConnection {
         if (plan.reason === severalStatements) throw new Refusal({ k: 'ProgrammingError', m: plan.reason });
         throw this.#refusal(plan.reason);
       }
-      await this.#authorize(plan, args, flush);
+      const settle = async () => {
+        await flush();
+        await this.#reveal();
+      };
+      const foreign = await refusalOf(plan, args, this.#child.lineage, settle, (session) => this.#parentOf(session));
+      if (foreign !== null) throw this.#refusal(foreign);
       steps.push(this.#step(plan, sql, args));
     }
     await flush();
@@ -165,25 +171,6 @@ export class RelayConnection {
         plan.kind === 'write' || plan.kind === 'delegation' || (plan.kind === 'schema' && !sql.includes('CREATE')),
       inserts: (plan.kind === 'write' || plan.kind === 'delegation') && plan.insert,
     };
-  }
-
-  /** @throws Refusal when the statement would write to a session of another conversation */
-  async #authorize(plan: Plan, args: FrameStatement[1], flush: () => Promise<void>): Promise<void> {
-    if (plan.kind !== 'write' && plan.kind !== 'delegation') return;
-    const parents = plan.parents.map((argument) => valueAt(args, argument)).filter((parent) => parent !== null);
-    const sessions = plan.kind === 'write' ? plan.sessions.map((argument) => valueAt(args, argument)) : [];
-    const creates = plan.kind === 'write' && plan.creates;
-    const { lineage } = this.#child;
-    for (const session of [...parents, ...sessions]) {
-      if (typeof session === 'string' && lineage.has(session)) continue;
-      await flush();
-      if (typeof session !== 'string') throw this.#refusal('a session id that is not a text');
-      // The answer must still hold when the statement runs: inside its transaction.
-      await this.#reveal();
-      const mayCreate = creates && sessions.includes(session);
-      if (!(await lineage.admits(session, mayCreate, (id) => this.#parentOf(id))))
-        throw this.#refusal(`session ${session} belongs to another conversation`);
-    }
   }
 
   async #parentOf(session: string): Promise<string | null | undefined> {

@@ -3,6 +3,7 @@ import { uploadLarge } from './large-upload.ts';
 
 const mebibyte = 1024 * 1024;
 
-test('128 MiB where 160 are allowed take less than 100 MiB of memory', async () => {
-  await uploadLarge({ bytes: 128 * mebibyte, limit: 160 * mebibyte, memory: 100 * mebibyte });
+// The gateway that keeps the body would need more than the body's length. What it takes is the same at any length: `large-upload.long.test.ts`.
+test('192 MiB where 224 are allowed take less than 150 MB of memory', async () => {
+  await uploadLarge({ bytes: 192 * mebibyte, limit: 224 * mebibyte, memory: 150e6 });
 }, 400_000);

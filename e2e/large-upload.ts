@@ -78,6 +78,8 @@ export async function uploadLarge(sizes: { readonly bytes: number; readonly limi
     expect(more).toBeLessThan(sizes.memory);
     expect(count(`SELECT count(*) AS n FROM fs_inode WHERE size = ${sizes.bytes} AND nlink = 1`)).toBe(1);
 
+    // Storing and removing the whole limit takes as long again.
+    if (sizes.limit > 512 * mebibyte) return;
     truncateSync(file, sizes.limit + 1);
     const tooLarge = curl('-F', 'text=too large', '-F', `file=@${file}`, '-H', 'Expect:');
     expect((await new Response(tooLarge.stdout).text()).slice(-3)).toBe('413');

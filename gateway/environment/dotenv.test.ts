@@ -72,6 +72,13 @@ describe('the environment file', () => {
     expect(said).not.toContain('secret');
   });
 
+  test('a name that every object has is a name like others: its value is looked at', () => {
+    for (const text of ['{"constructor": 5}', '{"__proto__": {"a": "secret"}}', '{"constructor": ["secret"]}']) {
+      expect(refusal(JSON.parse(text))).toContain(': a value is a string');
+    }
+    expect(write(JSON.parse('{"__proto__": "x", "constructor": "y"}'))).toBe("__proto__='x'\nconstructor='y'\n");
+  });
+
   test('is bounded', () => {
     const many = (count: number, value: string) =>
       Object.fromEntries(Array.from({ length: count }, (_, index) => [`V${index}`, value]));

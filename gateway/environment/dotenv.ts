@@ -37,7 +37,9 @@ export function withVariables(file: Uint8Array, variables: NewVariables): Uint8A
   const known = linesOf(file);
   const lines = names.map((name) => {
     checkName(name);
-    const value = variables[name] ?? null;
+    const value: unknown = variables[name] ?? null;
+    // Names that objects have by themselves, such as `constructor`, pass a schema of records unseen.
+    if (value !== null && typeof value !== 'string') throw refused(`${name}: a value is a string, or null`);
     if (value !== null) return lineOf(name, value);
     const kept = known.get(name);
     if (kept === undefined) throw refused(`${name} has no value to be kept: give it one`);

@@ -294,6 +294,22 @@ describe.each(databases)('governance on the %s', (_, start) => {
     expect(await governance.listTokens()).not.toContainEqual(expect.objectContaining({ token: caller.token }));
   });
 
+  test('a token that was made beside the disabling of its user is none', async () => {
+    const user = await governance.createUser('Eve', 'client', []);
+    const { caller, secret } = await governance.createUserToken(user.id, 'late');
+    await governance.disableUser(user.id);
+    await raw((sql) => sql`update tokens set revoked_at = null where id = ${caller.token}`);
+    expect(await governance.authenticate(secret)).toBeNull();
+  });
+
+  test('specialists of a user that are said several times at once: one of them holds', async () => {
+    const { id } = await governance.createSpecialist(`s-${crypto.randomUUID()}`, '');
+    const user = await governance.createUser('Dan', 'expert', []);
+    const said = await Promise.all(Array.from({ length: 8 }, () => governance.assignSpecialists(user.id, [id])));
+    expect(said.map((one) => one?.user.specialists)).toEqual(said.map(() => [id]));
+    expect((await governance.findUser(user.id))?.specialists).toEqual([id]);
+  });
+
   test('a known caller costs no query', async () => {
     const { caller, secret } = await governance.createToken('client', 'Bob');
     await governance.authenticate(secret);

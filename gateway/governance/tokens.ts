@@ -96,7 +96,10 @@ export class Tokens {
     if (known !== undefined) return known;
     const changes = this.#changes;
     const [row] = await withDeadline(
-      this.#sql<TokenRow[]>`${this.#columns()} where t.digest = ${digest} and t.revoked_at is null`,
+      // A token that was made while its user was being disabled is none: the revocation has not seen it.
+      this.#sql<TokenRow[]>`${this.#columns()}
+        where t.digest = ${digest} and t.revoked_at is null
+          and not exists (select from users u where u.id = t.user_id and u.disabled_at is not null)`,
     );
     if (row === undefined) return null;
     const caller = callerOfRow(row);

@@ -70,6 +70,8 @@ export class Users {
     if (user.role !== 'expert') throw new Problem('conflict', 'Only an expert works for chosen specialists');
     await knownSpecialists(
       this.#sql.begin(async (transaction) => {
+        // Of two at once the later one holds, and neither meets the other's rows.
+        await transaction`select from users where id = ${id} for update`;
         await transaction`delete from user_specialists where user_id = ${id}`;
         for (const specialist of specialists) {
           await transaction`insert into user_specialists (user_id, specialist) values (${id}, ${specialist})`;

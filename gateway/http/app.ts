@@ -80,7 +80,8 @@ function formOf(request: Request): MultipartForm | null {
   return new MultipartForm(request, boundary);
 }
 
-function requireNoEncoding(request: Request): void {
+/** Throws `unsupported-media-type` for a body that is not sent as it is. */
+export function requireNoEncoding(request: Request): void {
   const encoding = request.headers.get('content-encoding');
   if (encoding !== null && encoding.toLowerCase() !== 'identity') {
     throw new Problem('unsupported-media-type', 'Send the body without a content encoding');

@@ -1,7 +1,8 @@
 /** The files of a conversation: sent one by one for a message over the WebSocket, listed, and downloaded one by one (file API, "Outbound"). */
 import * as v from 'valibot';
 import type { FileEntry } from '../files/conversation-files.ts';
-import { type App, callerOf, type HttpContext } from './app.ts';
+import { Problem } from '../problem.ts';
+import { type App, callerOf, type HttpContext, requireNoEncoding } from './app.ts';
 import { Downloads, fileResponse } from './downloads.ts';
 import { declaredBytes, streamBody } from './limits.ts';
 import { operation } from './openapi.ts';
@@ -28,6 +29,14 @@ const show = ({ uri, modifiedAt, ...entry }: FileEntry) => ({
 /** Seconds for which a download or a list may be silent: while the machine settles, or the client reads nothing. */
 const silentSeconds = 120;
 
+/** The bytes are kept as they come, so they have to be the file: all of it, and not packed. */
+function requireWholeBody(request: Request): void {
+  requireNoEncoding(request);
+  if (request.headers.has('content-range')) {
+    throw new Problem('invalid-request', 'An upload is sent whole, in one request: leave Content-Range out');
+  }
+}
+
 export function addFiles(app: App, context: HttpContext): void {
   const { files, limits, logger } = context;
   const downloads = new Downloads(limits.downloadsPerToken, limits.downloads);
@@ -35,6 +44,7 @@ export function addFiles(app: App, context: HttpContext): void {
   app.put(
     '/v1/conversations/:conversation/uploads/:upload',
     async ({ params, request, call }) => {
+      requireWholeBody(request);
       // Silent while the cloud is slow; the body's pauses are limited where it is read.
       context.server()?.timeout(request, 0);
       const { conversation, upload } = params;

@@ -156,6 +156,15 @@ test('what is not there, not arrived, too large or somebody else’s', async () 
   expect((await put(path.replace(own, conversation), 'x')).status).toBe(404);
 }, 30_000);
 
+test('bytes that are a part of the file, or packed, are not the file', async () => {
+  const path = await announce('x.txt');
+  const send = async (headers: Record<string, string>) =>
+    (await gateway.call('client', 'PUT', path, { body: Buffer.from('part'), headers })).status;
+  expect(await send({ 'content-range': 'bytes 0-3/100' })).toBe(400);
+  expect(await send({ 'content-encoding': 'gzip' })).toBe(415);
+  expect(await send({ 'content-encoding': 'identity' })).toBe(200);
+});
+
 test('what no message names in time is removed, and there are so many at once', async () => {
   await Bun.sleep(keptMs + 200);
   const path = await announce('x.txt');

@@ -122,7 +122,7 @@ describe('an edit', () => {
     expect((await refusal(edit(step, 'Let me look.', 'x'))).problem).toBe('conflict');
     expect((await refusal(edit(other, 'other', 'x'))).problem).toBe('not-found');
     expect((await refusal(edit('nonsense' as Locator, 'other', 'x'))).problem).toBe('not-found');
-    for (const text of ['', ' \n', 'a\0b', '(empty)']) {
+    for (const text of ['', ' \n', 'a\0b', 'a \ud800 b', '(empty)']) {
       expect((await refusal(edit(user, 'mine', text))).problem).toBe('invalid-request');
     }
     expect(events).toEqual([]);

@@ -224,6 +224,12 @@ const emptyAnswer = '(empty)';
 
 function checkText(text: string): void {
   if (text.includes('\0')) throw new Problem('invalid-request', 'A NUL character cannot be kept; leave it out.');
+  if (!text.isWellFormed()) {
+    throw new Problem(
+      'invalid-request',
+      'The text holds a lone surrogate, which is no Unicode text and cannot be kept.',
+    );
+  }
   if (text.trim() === '') throw new Problem('invalid-request', 'The text is blank: a reply has words.');
   if (text === emptyAnswer) {
     throw new Problem('invalid-request', `The agent keeps ${emptyAnswer} for a missing answer; use other words.`);

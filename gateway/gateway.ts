@@ -208,6 +208,7 @@ async function start(
   const inbox = createInbox({ sql: agentfs, files, limits: configuration.fileLimits, log: log.part('files') });
   await within(stepMs, 'looking for unfinished uploads', inbox.removeLeftOvers());
 
+  const uploads = createAnnouncedUploads(inbox);
   const requests = new ConversationRequests();
   const retention = createRetention({
     governance,
@@ -215,7 +216,10 @@ async function start(
     agentfs,
     holders: machine.holders,
     endTurns: (conversation) => turns.retire(conversation),
-    requestsEnded: (conversation) => requests.ended(conversation),
+    requestsEnded: async (conversation) => {
+      await requests.ended(conversation);
+      await uploads.retire(conversation);
+    },
     report: (what, error) => log.part('retention').warn(what, { error }),
   });
   // Beside what follows: nobody can reach what is being erased.
@@ -240,7 +244,7 @@ async function start(
     amendments,
     audit: createAudit({ database: agentfs, settleFiles: machine.settleFiles }),
     inbox,
-    uploads: createAnnouncedUploads(inbox),
+    uploads,
     files: createConversationFiles({
       sql: agentfs,
       files,

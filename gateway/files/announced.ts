@@ -31,6 +31,11 @@ export interface AnnouncedUploads {
     accept: (blocks: readonly ContentBlock[]) => Promise<Result>,
     refusal: (blocks: readonly ContentBlock[]) => Problem | null,
   ): Promise<Result>;
+  /**
+   * The conversation is being erased and no request of it is at work any more: takes nothing for it from now on, and removes what
+   * no message has named. Never rejects.
+   */
+  retire(conversation: ConversationId): Promise<void>;
 }
 
 type State =
@@ -60,11 +65,13 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
   const uploads = new Map<string, Upload>();
   /** Messages of one conversation after the other: two that name an upload at once are one that is sent again. */
   const sending = new Map<ConversationId, Promise<unknown>>();
+  /** Conversations that are being erased; as many as were erased in the life of this process. */
+  const retired = new Set<ConversationId>();
 
-  const forget = (upload: Upload): void => {
+  const forget = async (upload: Upload): Promise<void> => {
     clearTimeout(upload.timer);
     uploads.delete(upload.id);
-    if (upload.now.state === 'arrived') void inbox.drop(upload.now.file);
+    if (upload.now.state === 'arrived') await inbox.drop(upload.now.file);
   };
   const touch = (upload: Upload): void => {
     clearTimeout(upload.timer);
@@ -72,7 +79,7 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
     upload.timer.unref();
   };
   // One that is arriving ends by its own limits.
-  const expire = (upload: Upload): void => (upload.now.state === 'arriving' ? touch(upload) : forget(upload));
+  const expire = (upload: Upload): void => (upload.now.state === 'arriving' ? touch(upload) : void forget(upload));
 
   const find = (owner: TokenId, conversation: ConversationId, id: string): Upload => {
     const upload = uploads.get(id);
@@ -117,6 +124,7 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
   return {
     announce(owner, conversation, heading) {
       mediaTypeOf(heading.mediaType);
+      if (retired.has(conversation)) throw new Problem('not-found', 'There is no such conversation any more');
       const own = [...uploads.values()].filter((upload) => upload.owner === owner);
       if (own.length >= limits.perToken || uploads.size >= limits.total) {
         // What was sent is kept only for a message that is sent again.
@@ -126,7 +134,7 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
             retryAfter: 30,
           });
         }
-        forget(oldest);
+        void forget(oldest);
       }
       const id = `upl_${Buffer.from(crypto.getRandomValues(new Uint8Array(20))).toString('hex')}`;
       const timer = setTimeout(() => undefined, 0);
@@ -168,6 +176,12 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
         });
       sending.set(conversation, tail);
       return result;
+    },
+
+    async retire(conversation) {
+      retired.add(conversation);
+      await sending.get(conversation);
+      for (const upload of [...uploads.values()]) if (upload.conversation === conversation) await forget(upload);
     },
   };
 }

@@ -25,7 +25,7 @@ const overheadBytes = 4 * 1024 * 1024;
  * message, and nothing of it stays (file API, "Inbound" 3).
  */
 export async function submitForm(
-  { inbox, turns, limits, server }: HttpContext,
+  { inbox, turns, limits, requests, server }: HttpContext,
   form: MultipartForm,
   order: { readonly conversation: Conversation; readonly idempotencyKey: string | null; readonly receivedAt: number },
 ): Promise<Message> {
@@ -34,7 +34,8 @@ export async function submitForm(
   try {
     // Bun ends a request that is silent for long; this one is silent while the cloud is slow, and has limits of its own.
     server()?.timeout(request, 0);
-    const body = streamBody(request, delivery.roomBytes + overheadBytes, limits.bodySeconds);
+    const givenUp = requests.givenUp(order.conversation.id);
+    const body = streamBody(request, delivery.roomBytes + overheadBytes, limits.bodySeconds, givenUp);
     const blocks: ContentBlock[] = [];
     let textBytes = 0;
     for await (const part of partsOf(body, boundary, limits.messageParts)) {

@@ -51,7 +51,7 @@ export function addFiles(app: App, context: HttpContext): void {
       const { stored } = await context.uploads.receive(
         { owner: callerOf(call).token, conversation, upload },
         declaredBytes(request) ?? 0,
-        (most) => streamBody(request, most + 1, limits.bodySeconds),
+        (most) => streamBody(request, most + 1, limits.bodySeconds, context.requests.givenUp(conversation)),
       );
       return jsonResponse(200, { upload, size: stored.size, sha256: stored.sha256 });
     },

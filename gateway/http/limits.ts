@@ -90,20 +90,21 @@ export function declaredBytes(request: Request): number | null {
 }
 
 /**
- * A body as it arrives, for whoever takes it as fast as he can. Throws `body-too-large` beyond `maxBytes`, and `invalid-request`
- * when it breaks off or nothing comes for `pauseSeconds`.
+ * A body as it arrives, for whoever takes it as fast as he can. Throws `body-too-large` beyond `maxBytes`, `invalid-request`
+ * when it breaks off or nothing comes for `pauseSeconds`, and the reason of `givenUp`, a Problem, once that aborts.
  */
 export async function* streamBody(
   request: Request,
   maxBytes: number,
   pauseSeconds: number,
+  givenUp: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   if (request.body === null) return;
   const reader: Reader = request.body.getReader();
   let size = 0;
   try {
     for (;;) {
-      const { value, done } = await readInTime(reader, pauseSeconds);
+      const { value, done } = await readInTime(reader, pauseSeconds, givenUp);
       if (done) break;
       size += value.byteLength;
       if (size > maxBytes) throw tooLarge(maxBytes);
@@ -121,16 +122,18 @@ export async function* streamBody(
 
 type Piece = Awaited<ReturnType<ReadableStreamDefaultReader<Uint8Array>['read']>>;
 
-async function readInTime(reader: Reader, pauseSeconds: number): Promise<Piece> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const paused = new Promise<never>((_, reject) => {
-    const problem = new Problem('invalid-request', `Nothing of the body came for ${pauseSeconds} seconds`);
-    timer = setTimeout(() => reject(problem), pauseSeconds * 1_000);
-  });
+async function readInTime(reader: Reader, pauseSeconds: number, givenUp: AbortSignal): Promise<Piece> {
+  givenUp.throwIfAborted();
+  const ended = Promise.withResolvers<never>();
+  const problem = new Problem('invalid-request', `Nothing of the body came for ${pauseSeconds} seconds`);
+  const timer = setTimeout(() => ended.reject(problem), pauseSeconds * 1_000);
+  const giveUp = () => ended.reject(givenUp.reason);
+  givenUp.addEventListener('abort', giveUp);
   try {
-    return await Promise.race([reader.read(), paused]);
+    return await Promise.race([reader.read(), ended.promise]);
   } finally {
     clearTimeout(timer);
+    givenUp.removeEventListener('abort', giveUp);
   }
 }
 

@@ -7,8 +7,10 @@ import { createAnnouncedUploads } from '../files/announced.ts';
 import { createInbox } from '../files/inbox.ts';
 import type { ConversationId } from '../ids.ts';
 import { Problem } from '../problem.ts';
+import { ConversationRequests } from './conversation-requests.ts';
 import { startGateway, type TestGateway } from './gateway.fixture.ts';
 
+const requests = new ConversationRequests();
 let authority: TestAuthority;
 let gateway: TestGateway;
 let conversation: ConversationId;
@@ -42,7 +44,7 @@ beforeAll(async () => {
     log: { info: () => undefined, warn: () => undefined },
   });
   const uploads = createAnnouncedUploads(inbox, { perToken: 4, total: 8, keptMs });
-  gateway = await startGateway({ inbox, uploads });
+  gateway = await startGateway({ inbox, uploads, requests });
   socket = new WebSocket(`${gateway.url.replace('http', 'ws')}/v1/events`, {
     headers: { authorization: `Bearer ${gateway.tokens.client}` },
   });
@@ -164,6 +166,32 @@ test('bytes that are a part of the file, or packed, are not the file', async () 
   expect(await send({ 'content-encoding': 'gzip' })).toBe(415);
   expect(await send({ 'content-encoding': 'identity' })).toBe(200);
 });
+
+test('an erasure gives up what comes in, however slowly, and leaves nothing that no message has named', async () => {
+  // Until those of other tests are no more.
+  await Bun.sleep(keptMs + 200);
+  const [slow, whole] = [await announce('slow.txt'), await announce('whole.txt')];
+  expect((await put(whole, 'whole')).status).toBe(200);
+  const endless = () =>
+    new ReadableStream<Uint8Array>({ start: (controller) => controller.enqueue(new Uint8Array(2 * mebibyte)) });
+  const coming = [
+    gateway.call('client', 'PUT', slow, { body: endless() }),
+    gateway.call('client', 'POST', `/v1/conversations/${conversation}/messages`, {
+      body: new ReadableStream<Uint8Array>({
+        start: (controller) =>
+          controller.enqueue(Buffer.from('--zz\r\nContent-Disposition: form-data; name="text"\r\n\r\nhal')),
+      }),
+      headers: { 'content-type': 'multipart/form-data; boundary=zz' },
+    }),
+  ];
+  while ((await nameless()) < 2) await Bun.sleep(10);
+  await requests.ended(conversation);
+  expect((await Promise.all(coming)).map(({ status }) => status)).toEqual([404, 404]);
+  await gateway.uploads.retire(conversation);
+  expect(await nameless()).toBe(0);
+  expect((await put(whole, 'whole')).status).toBe(404);
+  expect(problemOf(await ask({ type: 'upload.announce', name: 'late.txt' }))).toBe('not-found');
+}, 20_000);
 
 test('what no message names in time is removed, and there are so many at once', async () => {
   await Bun.sleep(keptMs + 200);

@@ -56,7 +56,10 @@ export interface RetentionParts {
   readonly holders: HolderControl;
   /** Takes no message of the conversation any more, and ends its turns; resolves when none is left. */
   readonly endTurns: (conversation: ConversationId) => Promise<void>;
-  /** Resolves when no request is at work on the conversation any more: an upload may have begun before the purge. */
+  /**
+   * Gives up what comes in for the conversation, and resolves when no request is at work on it and nothing is left of uploads that
+   * no message has named.
+   */
   readonly requestsEnded: (conversation: ConversationId) => Promise<void>;
   readonly report: (what: string, error: unknown) => void;
 }
@@ -67,7 +70,7 @@ interface Found {
   readonly state: readonly unknown[];
 }
 
-/** Far above how long a body may take to arrive. */
+/** Far above how long a body of JSON may take to arrive; others are given up at once. */
 const requestsLimitMs = 120_000;
 
 export function createRetention(parts: RetentionParts): Retention {

@@ -266,6 +266,15 @@ describe('intake', () => {
     expect(await replyText(await send('reply again'))).toBe('reply again');
   });
 
+  test('what waits is bounded by its bytes too', async () => {
+    engine = makeEngine({ limits: { queueBytes: 200 } });
+    const first = await submit('slow');
+    const large = submit('x'.repeat(170));
+    await expect(large).rejects.toMatchObject({ document: { status: 429, retryAfter: 5 } });
+    await engine.cancel(conversation.id);
+    await settled(first);
+  });
+
   test('a conversation takes only so many', async () => {
     engine = makeEngine({ limits: { queuePerConversation: 2 } });
     const first = await submit('slow');

@@ -13,7 +13,7 @@ import { within } from '../waits.ts';
 import { conclude, concluded } from './conclude.ts';
 import { dispatch, type TurnMarks, type TurnOrder } from './dispatch.ts';
 import { Flights } from './flights.ts';
-import { contentBlocks, contentDigest } from './intake.ts';
+import { contentBlocks, contentBytes, contentDigest } from './intake.ts';
 import { defaultTurnLimits, type TurnLimits, type TurnLog, type TurnParts } from './parts.ts';
 import { TurnQueue } from './queue.ts';
 import { recover } from './recovery.ts';
@@ -79,6 +79,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   const queue = new TurnQueue({
     perConversation: limits.queuePerConversation,
     total: limits.queueTotal,
+    bytes: limits.queueBytes,
     running: limits.runningTurns,
   });
   const flights = new Flights();
@@ -158,7 +159,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     async start() {
       const ahead = await recover(parts, await governance.pending());
       for (const { message, blocks } of ahead) {
-        const place = queue.take(message.conversation, { stored: true });
+        const place = queue.take(message.conversation, { stored: true, bytes: contentBytes(blocks) });
         flights.begin(message);
         const order = {
           message: message.id,
@@ -178,7 +179,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       const flaw = refusal({ blocks });
       if (flaw !== null) throw flaw;
       if (retired.has(conversation.id)) throw new Problem('not-found', 'There is no such conversation');
-      const place = queue.take(conversation.id);
+      const place = queue.take(conversation.id, { stored: false, bytes: contentBytes(blocks) });
       try {
         const id = newMessageId();
         const accepting = governance.accept({

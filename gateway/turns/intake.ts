@@ -7,6 +7,11 @@ export function contentBlocks(content: Submission['content']): readonly ContentB
   return 'text' in content ? [{ type: 'text', text: content.text }] : content.blocks;
 }
 
+/** How much a message is while it waits for its turn: the bytes of its blocks as JSON. */
+export function contentBytes(blocks: readonly ContentBlock[]): number {
+  return Buffer.byteLength(JSON.stringify(blocks));
+}
+
 /** SHA-256 (hex) of the blocks as JSON with sorted keys: equal for bodies that only differ in the order of members. */
 export function contentDigest(blocks: readonly ContentBlock[]): string {
   return new Bun.CryptoHasher('sha256').update(JSON.stringify(sorted(blocks))).digest('hex');

@@ -18,6 +18,8 @@ export interface TurnLimits {
   /** Messages of one conversation, and of all, that may wait or run. */
   readonly queuePerConversation: number;
   readonly queueTotal: number;
+  /** Bytes of their blocks as JSON, of all together: they wait in memory. */
+  readonly queueBytes: number;
   /** Conversations whose turn may run at the same time: no more than the machine holds. */
   readonly runningTurns: number;
   /** The machine's answer to an attach, a cold child's start included. */
@@ -38,6 +40,7 @@ export const defaultTurnLimits: TurnLimits = {
   maxBlocks: 256,
   queuePerConversation: 100,
   queueTotal: 10_000,
+  queueBytes: 512 * 1024 * 1024,
   runningTurns: 64,
   attachMs: 60_000,
   startMs: 60_000,

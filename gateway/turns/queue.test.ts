@@ -22,7 +22,7 @@ function script(log: string[]) {
   };
 }
 
-const limits = { perConversation: 3, total: 5, running: 2 };
+const limits = { perConversation: 3, total: 5, bytes: 100, running: 2 };
 
 describe('the order of turns', () => {
   test('one at a time in a conversation, in the order in which they joined', async () => {
@@ -92,6 +92,21 @@ describe('bounds', () => {
     expect(refused(() => queue.take(a))).not.toBeNull();
     await end('1');
     expect(refused(() => queue.take(a))).toBeNull();
+  });
+
+  test('the bytes of all are bounded; one alone and what is stored always has room, and room is given back', async () => {
+    const { turn, end } = script([]);
+    const queue = new TurnQueue(limits);
+    const take = (bytes: number, stored = false) => queue.take(newConversationId(), { stored, bytes });
+    const whole = take(101);
+    whole.run(turn('whole'));
+    expect(refused(() => take(1))).toMatchObject({ problem: 'too-many-requests', document: { retryAfter: 5 } });
+    take(1_000, true).release();
+    await end('whole');
+    take(60).release();
+    take(60);
+    expect(refused(() => take(41))).not.toBeNull();
+    expect(refused(() => take(40))).toBeNull();
   });
 
   test('the total is bounded', () => {

@@ -11,6 +11,8 @@ export interface QueueLimits {
   readonly perConversation: number;
   /** Turns of all conversations that may wait or run. */
   readonly total: number;
+  /** Bytes of all messages that wait or run: they are held in memory. */
+  readonly bytes: number;
   /** Conversations whose turn may run at the same time. */
   readonly running: number;
 }
@@ -26,10 +28,23 @@ export interface Place {
 /** Seconds after which a client that was refused may try again. */
 const retryAfterSeconds = 5;
 
+/** What a place is for. */
+export interface Placed {
+  /** The message is stored already: it always has a place. */
+  readonly stored: boolean;
+  /** Of the message. */
+  readonly bytes: number;
+}
+
+interface Waiting {
+  readonly turn: () => Promise<void>;
+  readonly bytes: number;
+}
+
 interface Line {
   /** Places taken: waiting, running, and not yet run. */
   places: number;
-  readonly waiting: (() => Promise<void>)[];
+  readonly waiting: Waiting[];
   busy: boolean;
 }
 
@@ -39,6 +54,7 @@ export class TurnQueue {
   /** Lines with a turn to run that wait for one of the `running` seats, in order. */
   readonly #ready: ConversationId[] = [];
   #places = 0;
+  #bytes = 0;
   #running = 0;
   #stopped = false;
   #idle: (() => void)[] = [];
@@ -52,24 +68,25 @@ export class TurnQueue {
    * Takes a place. Throws a `too-many-requests` {@link Problem} with `retryAfter` in seconds when there is none; a message
    * that is stored already always has one.
    */
-  take(conversation: ConversationId, { stored }: { readonly stored: boolean } = { stored: false }): Place {
+  take(conversation: ConversationId, { stored, bytes }: Placed = { stored: false, bytes: 0 }): Place {
     const line = this.#lines.get(conversation) ?? { places: 0, waiting: [], busy: false };
-    if (!stored) this.#refuseFull(line);
+    if (!stored) this.#refuseFull(line, bytes);
     this.#lines.set(conversation, line);
     line.places += 1;
     this.#places += 1;
+    this.#bytes += bytes;
     let used = false;
     return {
       run: (turn) => {
         if (used) throw new Error('a place was used twice');
         used = true;
-        line.waiting.push(turn);
+        line.waiting.push({ turn, bytes });
         this.#offer(conversation, line);
       },
       release: () => {
         if (used) return;
         used = true;
-        this.#leave(conversation, line);
+        this.#leave(conversation, line, bytes);
       },
     };
   }
@@ -93,9 +110,13 @@ export class TurnQueue {
     return promise;
   }
 
-  #refuseFull(line: Line): void {
+  #refuseFull(line: Line, bytes: number): void {
     if (line.places >= this.#limits.perConversation) throw full('This conversation has too many messages waiting.');
     if (this.#places >= this.#limits.total) throw full('Too many messages are waiting.');
+    // One alone is never too large.
+    if (this.#places > 0 && this.#bytes + bytes > this.#limits.bytes) {
+      throw full('The messages that are waiting are too large together.');
+    }
   }
 
   #offer(conversation: ConversationId, line: Line): void {
@@ -110,26 +131,27 @@ export class TurnQueue {
       const conversation = this.#ready.shift();
       if (conversation === undefined) return;
       const line = this.#lines.get(conversation);
-      const turn = line?.waiting.shift();
-      if (line === undefined || turn === undefined) throw new Error('a line without a turn was ready');
+      const next = line?.waiting.shift();
+      if (line === undefined || next === undefined) throw new Error('a line without a turn was ready');
       this.#running += 1;
-      void turn().finally(() => this.#ended(conversation, line));
+      void next.turn().finally(() => this.#ended(conversation, line, next.bytes));
     }
   }
 
-  #ended(conversation: ConversationId, line: Line): void {
+  #ended(conversation: ConversationId, line: Line, bytes: number): void {
     this.#running -= 1;
     line.busy = false;
-    this.#leave(conversation, line);
+    this.#leave(conversation, line, bytes);
     this.#offer(conversation, line);
     this.#start();
     if (this.#running > 0) return;
     for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  #leave(conversation: ConversationId, line: Line): void {
+  #leave(conversation: ConversationId, line: Line, bytes: number): void {
     line.places -= 1;
     this.#places -= 1;
+    this.#bytes -= bytes;
     if (line.places > 0) return;
     this.#lines.delete(conversation);
     for (const resolve of this.#emptied.get(conversation) ?? []) resolve();

@@ -71,7 +71,7 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
   const forget = async (upload: Upload): Promise<void> => {
     clearTimeout(upload.timer);
     uploads.delete(upload.id);
-    if (upload.now.state === 'arrived') await inbox.drop(upload.now.file);
+    if (upload.now.state === 'arrived') await inbox.drop(upload.conversation, upload.now.file);
   };
   const touch = (upload: Upload): void => {
     clearTimeout(upload.timer);
@@ -88,13 +88,6 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
     }
     touch(upload);
     return upload;
-  };
-  const waitingBytes = (conversation: ConversationId): number => {
-    let bytes = 0;
-    for (const upload of uploads.values()) {
-      if (upload.conversation === conversation && upload.now.state === 'arrived') bytes += upload.now.file.stored.size;
-    }
-    return bytes;
   };
 
   const deliver = async <Result>(
@@ -150,7 +143,7 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
       upload.now = { state: 'arriving' };
       let delivery: Delivery | null = null;
       try {
-        delivery = await inbox.begin(conversation, declaredBytes, waitingBytes(conversation));
+        delivery = await inbox.begin(conversation, declaredBytes);
         const file = await delivery.receive(contents(delivery.roomBytes), upload.heading);
         delivery.release(file);
         upload.now = { state: 'arrived', file };

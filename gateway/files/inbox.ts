@@ -12,7 +12,7 @@ import type { ConversationId } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { Problem } from '../problem.ts';
 import { inboundName, inboundUri, mediaTypeOf, titleOf } from './names.ts';
-import { type Room, requireRoom, roomFor } from './room.ts';
+import { type Room, requireRoom, roomFor, Unnamed } from './room.ts';
 
 /** A file that has come whole and has no name in the conversation yet. */
 export interface ReceivedFile {
@@ -30,7 +30,7 @@ export interface FileHeading {
 
 /** One message's files. Ends with `deliver` or `discard`, whichever comes first. */
 export interface Delivery {
-  /** How much more the conversation's files may have, as it was when this began. */
+  /** How much more may come: what was left when this began, without what has come since, here and elsewhere. */
   readonly roomBytes: number;
   /** Takes one more file in. Problems: too large, no room, wrong heading, cloud unreachable; and what `contents` throws. */
   receive(contents: AsyncIterable<Uint8Array>, heading: FileHeading): Promise<ReceivedFile>;
@@ -49,12 +49,12 @@ export interface Delivery {
 
 export interface Inbox {
   /**
-   * `declaredBytes`: what is announced to come; `reservedBytes`: of the room, what others have who will come to it. Throws `not-found`,
+   * `declaredBytes`: what is announced to come. Throws `not-found`,
    * `quota-exceeded`, `too-many-requests`, `agentfs-unavailable`.
    */
-  begin(conversation: ConversationId, declaredBytes: number, reservedBytes?: number): Promise<Delivery>;
-  /** Removes a file that was released. Never rejects. */
-  drop(file: ReceivedFile): Promise<void>;
+  begin(conversation: ConversationId, declaredBytes: number): Promise<Delivery>;
+  /** Removes a file that was released in that conversation. Never rejects. */
+  drop(conversation: ConversationId, file: ReceivedFile): Promise<void>;
   /** Removes what the last process left. Never rejects; resolves when it is known what that is. */
   removeLeftOvers(): Promise<void>;
 }
@@ -73,6 +73,7 @@ const usualDeliveries = 32;
 export function createInbox({ sql, files, limits, log, deliveries = usualDeliveries }: InboxParts): Inbox {
   const incoming = new IncomingFiles(sql, files);
   const lines = new Lines();
+  const unnamed = new Unnamed();
   let open = 0;
 
   const room = async (conversation: ConversationId): Promise<Room> => {
@@ -82,7 +83,7 @@ export function createInbox({ sql, files, limits, log, deliveries = usualDeliver
   };
 
   return {
-    async begin(conversation, declaredBytes, reservedBytes = 0) {
+    async begin(conversation, declaredBytes) {
       if (open >= deliveries) {
         throw new Problem('too-many-requests', `At most ${deliveries} messages with files come in at once`, {
           retryAfter: 5,
@@ -90,10 +91,10 @@ export function createInbox({ sql, files, limits, log, deliveries = usualDeliver
       }
       open += 1;
       try {
-        const all = await translated(room(conversation));
-        const atFirst = { ...all, bytes: all.bytes - reservedBytes };
-        requireRoom(atFirst, declaredBytes, 1);
-        return new OpenDelivery({ incoming, limits, lines, log, room }, conversation, atFirst, () => {
+        const atFirst = await translated(room(conversation));
+        const left = { bytes: unnamed.left(conversation, atFirst), files: atFirst.files };
+        requireRoom(left, { bytes: declaredBytes, files: 1 });
+        return new OpenDelivery({ incoming, limits, lines, log, room, unnamed }, conversation, atFirst, () => {
           open -= 1;
         });
       } catch (error) {
@@ -102,7 +103,8 @@ export function createInbox({ sql, files, limits, log, deliveries = usualDeliver
       }
     },
 
-    async drop({ stored }) {
+    async drop(conversation, { stored }) {
+      unnamed.add(conversation, -stored.size);
       try {
         await incoming.discard(stored.ino);
       } catch (error) {
@@ -129,6 +131,7 @@ interface Shared {
   readonly lines: Lines;
   readonly log: Pick<Log, 'warn'>;
   readonly room: (conversation: ConversationId) => Promise<Room>;
+  readonly unnamed: Unnamed;
 }
 
 class OpenDelivery implements Delivery {
@@ -150,15 +153,14 @@ class OpenDelivery implements Delivery {
   }
 
   get roomBytes(): number {
-    return this.#room.bytes;
+    return this.#shared.unnamed.left(this.#conversation, this.#room);
   }
 
   async receive(contents: AsyncIterable<Uint8Array>, heading: FileHeading): Promise<ReceivedFile> {
     const mediaType = mediaTypeOf(heading.mediaType);
     const { largestFile } = this.#shared.limits;
-    const left = this.#room.bytes - this.#bytes;
-    const stored = await translated(this.#shared.incoming.receive(contents, Math.min(largestFile, left)), (error) =>
-      error.errno === 'EFBIG' && left >= largestFile
+    const stored = await translated(this.#counted(contents, largestFile), (error) =>
+      error.errno === 'EFBIG'
         ? new Problem('body-too-large', `A file may have ${largestFile} bytes at most`, { maxBytes: largestFile })
         : null,
     );
@@ -175,6 +177,30 @@ class OpenDelivery implements Delivery {
     return file;
   }
 
+  /** Counts what comes, and ends it when there is no room left for all that comes. */
+  async #counted(contents: AsyncIterable<Uint8Array>, largestFile: number): Promise<Nameless> {
+    const { incoming, unnamed } = this.#shared;
+    const conversation = this.#conversation;
+    let bytes = 0;
+    const counting = async function* (isFull: () => boolean) {
+      for await (const piece of contents) {
+        bytes += piece.length;
+        unnamed.add(conversation, piece.length);
+        if (bytes <= largestFile && isFull()) throw noRoom();
+        yield piece;
+      }
+    };
+    try {
+      return await incoming.receive(
+        counting(() => this.roomBytes < 0),
+        largestFile,
+      );
+    } catch (error) {
+      unnamed.add(conversation, -bytes);
+      throw error;
+    }
+  }
+
   release(file: ReceivedFile): void {
     this.#files = this.#files.filter((one) => one !== file);
   }
@@ -189,7 +215,8 @@ class OpenDelivery implements Delivery {
     if (this.#files.length === 0) return accept();
     // One after the other: nobody adopts a name that another one may take back.
     return lines.run(this.#conversation, async () => {
-      requireRoom(await translated(room(this.#conversation)), this.#bytes, this.#files.length);
+      const { own, all, files } = await translated(room(this.#conversation));
+      requireRoom({ bytes: Math.min(own, all), files }, { bytes: this.#bytes, files: this.#files.length });
       const namings = this.#files.map(({ name, stored }) => ({ name, file: stored }));
       const named = await translated(incoming.name(`/conversations/${this.#conversation}/artifacts/inbound`, namings));
       let result: Result;
@@ -213,9 +240,10 @@ class OpenDelivery implements Delivery {
     this.#leave = null;
     try {
       const isTaken = this.#isDelivered;
-      for (const file of this.#files.splice(0)) {
-        // One that was adopted is its owner's again, unless a message has its contents under another's name already.
-        if (this.#adopted.has(file) && !isTaken) continue;
+      // One that was adopted is its owner's again, unless a message has its contents under another's name already.
+      const over = this.#files.splice(0).filter((file) => isTaken || !this.#adopted.has(file));
+      for (const { stored } of over) this.#shared.unnamed.add(this.#conversation, -stored.size);
+      for (const file of over) {
         if (!this.#kept.has(file.stored.ino)) await this.#shared.incoming.discard(file.stored.ino);
       }
     } catch (error) {
@@ -258,16 +286,16 @@ async function translated<T>(work: Promise<T>, own: (error: FileError) => Proble
   }
 }
 
+const noRoom = (): Problem =>
+  new Problem('quota-exceeded', "The conversation's files, or those of all, may not get so many bytes more.");
+
 function usualProblem(error: FileError | HranaError): Problem {
   if (!(error instanceof FileError)) {
     return new Problem('agentfs-unavailable', 'The files cannot be stored now. Send the message again later.');
   }
   switch (error.errno) {
     case 'EFBIG':
-      return new Problem(
-        'quota-exceeded',
-        "The conversation's files, or those of all, may not get so many bytes more.",
-      );
+      return noRoom();
     case 'EEXIST':
       return new Problem('conflict', 'Another file has the place of one of these already. Send it under another name.');
     default:

@@ -5,8 +5,31 @@ import type { ConversationId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 
 export interface Room {
-  readonly bytes: number;
+  /** Bytes within the conversation's quota, and within that of the organization. */
+  readonly own: number;
+  readonly all: number;
   readonly files: number;
+}
+
+/**
+ * Bytes that have come in, or are coming, and have no name yet: no count in the cloud has them, and without this one any number
+ * of uploads at once would have the whole room each.
+ */
+export class Unnamed {
+  #all = 0;
+  readonly #of = new Map<ConversationId, number>();
+
+  add(conversation: ConversationId, bytes: number): void {
+    this.#all += bytes;
+    const own = (this.#of.get(conversation) ?? 0) + bytes;
+    if (own === 0) this.#of.delete(conversation);
+    else this.#of.set(conversation, own);
+  }
+
+  /** Bytes of the room that are left beside them; negative when they are too many. */
+  left(conversation: ConversationId, { own, all }: Room): number {
+    return Math.min(own - (this.#of.get(conversation) ?? 0), all - this.#all);
+  }
 }
 
 /** Conversation, and the files after which counting ends. A file with several names counts once. */
@@ -34,16 +57,17 @@ export async function roomFor(
   const [used, usedByAll] = results.map(({ rows }) => ({ bytes: Number(rows[0]?.[0]), files: Number(rows[0]?.[1]) }));
   if (used!.files === 0) return null;
   return {
-    bytes: Math.min(own.bytes - used!.bytes, organization.bytes - usedByAll!.bytes),
+    own: own.bytes - used!.bytes,
+    all: organization.bytes - usedByAll!.bytes,
     files: Math.min(own.inodes - used!.files, organization.inodes - usedByAll!.files),
   };
 }
 
-/** Throws `quota-exceeded`. */
-export function requireRoom(room: Room, bytes: number, files: number): void {
-  if (bytes <= room.bytes && files <= room.files) return;
+/** Throws `quota-exceeded` when there is not so much as is wanted. */
+export function requireRoom(left: { bytes: number; files: number }, wanted: { bytes: number; files: number }): void {
+  if (wanted.bytes <= left.bytes && wanted.files <= left.files) return;
   throw new Problem(
     'quota-exceeded',
-    `The conversation's files may get ${Math.max(0, room.files)} more files and ${Math.max(0, room.bytes)} more bytes. Delete some, or ask for more.`,
+    `The conversation's files may get ${Math.max(0, left.files)} more files and ${Math.max(0, left.bytes)} more bytes. Delete some, or ask for more.`,
   );
 }

@@ -35,7 +35,7 @@ export function addEventSocket(app: App, context: HttpContext): void {
       if (server === null || request.headers.get('upgrade')?.toLowerCase() !== 'websocket') {
         throw new Problem('invalid-request', 'This is a WebSocket: connect with a WebSocket client');
       }
-      const place = context.connections.reserve(callerOf(call));
+      const place = context.connections.reserve(callerOf(call), call.receivedAt);
       const session = new SocketSession(context, callerOf(call), after ?? null, place.leave);
       place.opened(session);
       if (!server.upgrade(request, { data: session.data })) {
@@ -65,6 +65,7 @@ export function addEventSocket(app: App, context: HttpContext): void {
   app.post(
     '/v1/events/tickets',
     ({ call }) => {
+      context.connections.requireCurrent(callerOf(call), call.receivedAt);
       const { ticket, expiresAt } = context.tickets.issue(callerOf(call));
       return jsonResponse(201, { ticket, expiresAt: expiresAt.toISOString() });
     },

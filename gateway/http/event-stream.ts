@@ -19,7 +19,7 @@ export function addEventStream(app: App, context: HttpContext): void {
       const conversation = await findConversation(context.governance, params.conversation);
       // A client that reconnects by itself repeats its first URL and says in the header how far it got.
       const after = lastEventId(request.headers.get('last-event-id')) ?? query.after ?? now;
-      const place = context.connections.reserve(caller);
+      const place = context.connections.reserve(caller, call.receivedAt);
       // Bun would end it as silent, and does not take bytes sent for a sign of life. A peer that is gone without a word is
       // found by TCP, which gets no answer to the comments.
       context.server()?.timeout(request, 0);

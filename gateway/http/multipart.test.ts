@@ -82,6 +82,8 @@ describe('parts come in order, whole and as they are', () => {
     expect(list).toEqual(['text|null|Grüße\r\n"x"', 'file|naïve %22name%22.txt|abc']);
     const curl = String.raw`Content-Disposition: form-data; name="file"; filename="a \"b\" \\c.txt"`;
     expect((await read(body(part(curl, 'x'))))[0]?.fileName).toBe(String.raw`a "b" \c.txt`);
+    const libraries = `Content-Disposition: form-data; name="file"; filename*=UTF-8''na%C3%AFve%20%22x%22.txt`;
+    expect((await read(body(part(libraries, 'x'))))[0]?.fileName).toBe('naïve "x".txt');
   });
 
   test('a preamble and an epilogue are none of the parts, and no part is none', async () => {
@@ -115,6 +117,9 @@ describe('what cannot be read fails as a whole', () => {
     ['no name', body(part('Content-Disposition: form-data', 'x'))],
     ['an open quote', body(part('Content-Disposition: form-data; name="text', 'x'))],
     ['two names', body(part('Content-Disposition: form-data; name="text"; name="file"', 'x'))],
+    ['two dispositions', body(part(`${text}\r\nContent-Disposition: form-data; name="file"`, 'x'))],
+    ['a file name in Latin-1', body(part("Content-Disposition: form-data; name=file; filename*=iso-8859-1''%E4", 'x'))],
+    ['a file name cut in a byte', body(part("Content-Disposition: form-data; name=file; filename*=UTF-8''%C3%", 'x'))],
     ['words behind', body(part('Content-Disposition: form-data; name="text" and more', 'x'))],
     [
       'a header that is not UTF-8',

@@ -171,8 +171,9 @@ class Parser {
 
 /** Throws `invalid-request`. */
 function readPart(headers: Headers): Omit<Part, 'content'> {
-  const disposition = headers['content-disposition']?.[0];
+  const [disposition, second] = headers['content-disposition'] ?? [];
   if (disposition === undefined) throw broken('has a part without a Content-Disposition');
+  if (second !== undefined) throw broken('has a part with two Content-Dispositions');
   const parameters = dispositionParameters(utf8Of(disposition));
   const name = parameters.get('name');
   if (name === undefined) throw broken('has a part without a name');
@@ -183,9 +184,19 @@ function readPart(headers: Headers): Omit<Part, 'content'> {
   const contentType = headers['content-type']?.[0];
   return {
     name,
-    fileName: parameters.get('filename') ?? null,
+    fileName: parameters.get('filename') ?? extendedValue(parameters.get('filename*')),
     contentType: contentType === undefined ? null : utf8Of(contentType),
   };
+}
+
+/** RFC 8187, which forms should not use and some libraries do for names that are not ASCII. */
+function extendedValue(value: string | undefined): string | null {
+  if (value === undefined) return null;
+  try {
+    return decodeURIComponent(/^utf-8'[\w-]*'(.*)$/i.exec(value)![1]!);
+  } catch {
+    throw broken("has a filename* that is not UTF-8''…; send filename in UTF-8");
+  }
 }
 
 /** The parser hands a header's bytes on as characters. */

@@ -130,7 +130,9 @@ export function fileResponse(file: OpenedFile, wanted: Headers, options: Downloa
 /** Nothing is read ahead: the next piece is asked for when the last one was taken. */
 function streamOf(pieces: AsyncGenerator<Uint8Array>, options: DownloadOptions): ReadableStream<Uint8Array> {
   let timer: ReturnType<typeof setTimeout> | undefined;
+  let isOver = false;
   const end = () => {
+    isOver = true;
     clearTimeout(timer);
     options.leave();
   };
@@ -140,6 +142,8 @@ function streamOf(pieces: AsyncGenerator<Uint8Array>, options: DownloadOptions):
         clearTimeout(timer);
         try {
           const { done, value } = await pieces.next();
+          // The client has gone meanwhile: nobody takes the piece, and nothing has failed.
+          if (isOver) return;
           if (done) {
             end();
             controller.close();
@@ -151,6 +155,7 @@ function streamOf(pieces: AsyncGenerator<Uint8Array>, options: DownloadOptions):
             controller.error(new Error('the client took too long'));
           }, options.pieceSeconds * 1_000);
         } catch (error) {
+          if (isOver) return;
           end();
           options.failed(error);
           controller.error(error);

@@ -4,6 +4,7 @@ import type { Caller } from '../domain.ts';
 import { type Sink, Subscriber, type SubscriberParts } from '../events/subscriber.ts';
 import { Problem } from '../problem.ts';
 import type { Route } from './access.ts';
+import type { AtOnce } from './at-once.ts';
 import { MultipartForm } from './attachments.ts';
 import type { Connections } from './connections.ts';
 import type { ServerDeps } from './deps.ts';
@@ -32,6 +33,8 @@ export interface HttpContext extends Omit<ServerDeps, 'limits' | 'subscriberLimi
   readonly connections: Connections;
   readonly metrics: Metrics;
   readonly subscriberParts: SubscriberParts;
+  /** Files that come in, in forms and for announced uploads. */
+  readonly uploading: AtOnce;
   /** Aborted when the server stops: waits end with what is known then. */
   readonly stopping: AbortSignal;
   /** The running server; null when requests come through `fetch` alone. */

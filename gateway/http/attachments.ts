@@ -1,6 +1,7 @@
 /** A message as a multipart form: its `text` parts and `file` parts become content blocks, in their order. */
 import type { ContentBlock, Conversation, Message } from '../domain.ts';
 import type { Delivery } from '../files/inbox.ts';
+import type { TokenId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import type { HttpContext } from './app.ts';
 import { declaredBytes, streamBody } from './limits.ts';
@@ -17,6 +18,12 @@ export class MultipartForm {
   }
 }
 
+interface MessageOrder {
+  readonly conversation: Conversation;
+  readonly idempotencyKey: string | null;
+  readonly receivedAt: number;
+}
+
 /** What lies between parts, in bytes: a preamble, boundaries and headers. */
 const overheadBytes = 4 * 1024 * 1024;
 
@@ -25,11 +32,24 @@ const overheadBytes = 4 * 1024 * 1024;
  * message, and nothing of it stays (file API, "Inbound" 3).
  */
 export async function submitForm(
-  { inbox, turns, limits, requests, server }: HttpContext,
+  context: HttpContext,
   form: MultipartForm,
-  order: { readonly conversation: Conversation; readonly idempotencyKey: string | null; readonly receivedAt: number },
+  order: MessageOrder,
+  token: TokenId,
 ): Promise<Message> {
-  const { request, boundary } = form;
+  const leave = context.uploading.enter(token);
+  try {
+    return await receiveAndSubmit(context, form, order);
+  } finally {
+    leave();
+  }
+}
+
+async function receiveAndSubmit(
+  { inbox, turns, limits, requests, server }: HttpContext,
+  { request, boundary }: MultipartForm,
+  order: MessageOrder,
+): Promise<Message> {
   const delivery = await inbox.begin(order.conversation.id, declaredBytes(request) ?? 0);
   try {
     // Bun ends a request that is silent for long; this one is silent while the cloud is slow, and has limits of its own.

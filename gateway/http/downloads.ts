@@ -1,7 +1,6 @@
 /** A file as a response: streamed in bounded pieces to whoever takes them in time, as something that no browser runs. */
 import type { ByteRange } from '../../machine/agentfs/cloud-contents.ts';
 import type { OpenedFile } from '../files/conversation-files.ts';
-import type { TokenId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { select } from './ranges.ts';
 
@@ -39,40 +38,6 @@ export function attachmentDisposition(name: string): string {
     (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
   );
   return `attachment; filename="${plain}"; filename*=UTF-8''${exact}`;
-}
-
-/** How many downloads run, of each token and in all. */
-export class Downloads {
-  readonly #perToken: number;
-  readonly #total: number;
-  readonly #running = new Map<TokenId, number>();
-  #all = 0;
-
-  constructor(perToken: number, total: number) {
-    this.#perToken = perToken;
-    this.#total = total;
-  }
-
-  /** Throws `too-many-requests`; otherwise to be left by calling what it returns, once or more often. */
-  enter(token: TokenId): () => void {
-    const own = this.#running.get(token) ?? 0;
-    if (own >= this.#perToken || this.#all >= this.#total) {
-      throw new Problem('too-many-requests', `At most ${this.#perToken} downloads of a token run at once`, {
-        retryAfter: 5,
-      });
-    }
-    this.#running.set(token, own + 1);
-    this.#all += 1;
-    let isOver = false;
-    return () => {
-      if (isOver) return;
-      isOver = true;
-      this.#all -= 1;
-      const left = (this.#running.get(token) ?? 1) - 1;
-      if (left === 0) this.#running.delete(token);
-      else this.#running.set(token, left);
-    };
-  }
 }
 
 export interface DownloadOptions {

@@ -3,7 +3,8 @@ import * as v from 'valibot';
 import type { FileEntry } from '../files/conversation-files.ts';
 import { Problem } from '../problem.ts';
 import { type App, callerOf, type HttpContext, requireNoEncoding } from './app.ts';
-import { Downloads, fileResponse } from './downloads.ts';
+import { AtOnce } from './at-once.ts';
+import { fileResponse } from './downloads.ts';
 import { declaredBytes, streamBody } from './limits.ts';
 import { operation } from './openapi.ts';
 import { jsonResponse } from './responses.ts';
@@ -39,7 +40,7 @@ function requireWholeBody(request: Request): void {
 
 export function addFiles(app: App, context: HttpContext): void {
   const { files, limits, logger } = context;
-  const downloads = new Downloads(limits.downloadsPerToken, limits.downloads);
+  const downloads = new AtOnce('downloads', limits.downloadsPerToken, limits.downloads);
 
   app.put(
     '/v1/conversations/:conversation/uploads/:upload',
@@ -48,12 +49,18 @@ export function addFiles(app: App, context: HttpContext): void {
       // Silent while the cloud is slow; the body's pauses are limited where it is read.
       context.server()?.timeout(request, 0);
       const { conversation, upload } = params;
-      const { stored } = await context.uploads.receive(
-        { owner: callerOf(call).token, conversation, upload },
-        declaredBytes(request) ?? 0,
-        (most) => streamBody(request, most + 1, limits.bodySeconds, context.requests.givenUp(conversation)),
-      );
-      return jsonResponse(200, { upload, size: stored.size, sha256: stored.sha256 });
+      const { token } = callerOf(call);
+      const leave = context.uploading.enter(token);
+      try {
+        const { stored } = await context.uploads.receive(
+          { owner: token, conversation, upload },
+          declaredBytes(request) ?? 0,
+          (most) => streamBody(request, most + 1, limits.bodySeconds, context.requests.givenUp(conversation)),
+        );
+        return jsonResponse(200, { upload, size: stored.size, sha256: stored.sha256 });
+      } finally {
+        leave();
+      }
     },
     {
       parse: 'none',

@@ -25,6 +25,9 @@ export interface HttpLimits {
   /** Downloads that run at the same time, of one token and of all. */
   readonly downloadsPerToken: number;
   readonly downloads: number;
+  /** Messages with files and announced files that come in at the same time, of one token and of all. */
+  readonly uploadsPerToken: number;
+  readonly uploads: number;
   /** For a client to take one piece (1 MiB) of a download, in seconds. */
   readonly downloadPieceSeconds: number;
   /** Tickets that were given out and are not used yet, of one token. */
@@ -44,6 +47,8 @@ export const defaultHttpLimits: HttpLimits = {
   invalidFrames: 5,
   downloadsPerToken: 16,
   downloads: 128,
+  uploadsPerToken: 16,
+  uploads: 32,
   downloadPieceSeconds: 300,
   ticketsPerToken: 16,
 };

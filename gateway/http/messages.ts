@@ -30,7 +30,7 @@ export function addMessages(app: App, context: HttpContext): void {
       const order = { conversation, idempotencyKey, receivedAt: call.receivedAt };
       const message =
         body instanceof MultipartForm
-          ? await submitForm(context, body, order)
+          ? await submitForm(context, body, order, callerOf(call).token)
           : await turns.submit({ ...order, content: contentOf(body as v.InferOutput<typeof messageContent>) });
       const waitSeconds = preferredWait(request.headers.get('prefer'), limits.waitSeconds);
       if (waitSeconds === null) return jsonResponse(202, { message: showMessage(message) });

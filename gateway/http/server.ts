@@ -4,6 +4,7 @@ import { defaultSubscriberLimits } from '../events/subscriber.ts';
 import { Problem } from '../problem.ts';
 import { access, type Match, matchRoute } from './access.ts';
 import { type Call, createApp, type HttpContext, type SocketData } from './app.ts';
+import { AtOnce } from './at-once.ts';
 import { addAudit } from './audit.ts';
 import { authorize } from './auth.ts';
 import { createConnections } from './connections.ts';
@@ -72,6 +73,7 @@ export function createServer(deps: ServerDeps): HttpServer {
     tickets,
     connections,
     metrics,
+    uploading: new AtOnce('uploads', limits.uploadsPerToken, limits.uploads),
     stopping: stopping.signal,
     server: () => server,
     subscriberParts: {

@@ -44,7 +44,7 @@ beforeAll(async () => {
     log: { info: () => undefined, warn: () => undefined },
   });
   const uploads = createAnnouncedUploads(inbox, { perToken: 4, total: 8, keptMs });
-  gateway = await startGateway({ inbox, uploads, requests });
+  gateway = await startGateway({ inbox, uploads, requests, limits: { uploadsPerToken: 2 } });
   socket = new WebSocket(`${gateway.url.replace('http', 'ws')}/v1/events`, {
     headers: { authorization: `Bearer ${gateway.tokens.client}` },
   });
@@ -191,6 +191,35 @@ test('an erasure gives up what comes in, however slowly, and leaves nothing that
   expect(await nameless()).toBe(0);
   expect((await put(whole, 'whole')).status).toBe(404);
   expect(problemOf(await ask({ type: 'upload.announce', name: 'late.txt' }))).toBe('not-found');
+}, 20_000);
+
+test('a token that draws its uploads out leaves room for the others', async () => {
+  await Bun.sleep(keptMs + 200);
+  const slow = async (path: string) => {
+    const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
+    const writer = writable.getWriter();
+    const answer = gateway.call('client', 'PUT', path, { body: readable });
+    await writer.write(new Uint8Array(2 * mebibyte));
+    return { answer, end: () => writer.close() };
+  };
+  const first = [await slow(await announce('a')), await slow(await announce('b'))];
+  while ((await nameless()) < 2) await Bun.sleep(10);
+  const third = await announce('c');
+  expect((await put(third, 'x')).status).toBe(429);
+  const form = new FormData();
+  form.append('text', 'hello');
+  const send = async (role: 'client' | 'superadmin') => {
+    const headers = { authorization: `Bearer ${gateway.tokens[role]}` };
+    const path = `/v1/conversations/${conversation}/messages`;
+    return (await fetch(`${gateway.url}${path}`, { method: 'POST', headers, body: form })).status;
+  };
+  expect([await send('client'), await send('superadmin')]).toEqual([429, 202]);
+  for (const { answer, end } of first) {
+    await end();
+    expect((await answer).status).toBe(200);
+  }
+  expect((await put(third, 'x')).status).toBe(200);
+  expect(await send('client')).toBe(202);
 }, 20_000);
 
 test('what no message names in time is removed, and there are so many at once', async () => {

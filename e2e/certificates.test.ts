@@ -142,7 +142,7 @@ test(
     const path = `/v1/conversations/${gateway.conversation}/messages`;
     const answer = await gateway.api().post(path, { text: 'hello' }, { prefer: 'wait=120' });
     expect(answer.status, answer.text).toBe(502);
-    expect(answer.json()).toMatchObject({ type: 'urn:edge-gateway:problem:turn-no-reply' });
+    expect(answer.json()).toMatchObject({ type: 'urn:edge-gateway:problem:model-unreachable' });
   },
   limitMs,
 );

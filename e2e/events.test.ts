@@ -103,7 +103,7 @@ test('the same idempotency key is one turn and one answer; with another body it 
   expect(other.json()).toMatchObject({ type: 'urn:edge-gateway:problem:idempotency-key-reused' });
 });
 
-test('a model that cannot be reached is a failed message with its reason, no invented reply, and the next one works', async () => {
+test('a model that refuses is a failed message with its reason, no invented reply, and the next one works', async () => {
   // Hermes joins a user message that got no answer with the next one.
   const alone = (text: string) => text.includes('unreachable') && !text.includes('first question');
   model.on(alone, { do: 'fail', status: 401, message: 'no such key' });
@@ -113,7 +113,7 @@ test('a model that cannot be reached is a failed message with its reason, no inv
   const failed = await api.post(path, { text: 'unreachable' }, { prefer: 'wait=120' });
   expect(failed.status).toBe(502);
   expect(failed.headers.get('content-type')).toContain('application/problem+json');
-  expect(failed.json()).toMatchObject({ type: 'urn:edge-gateway:problem:turn-no-reply' });
+  expect(failed.json()).toMatchObject({ type: 'urn:edge-gateway:problem:model-refused' });
   expect((await transcript(conversation)).filter(({ role }) => role === 'assistant')).toEqual([]);
   expect((await api.say(conversation, 'first question')).reply.text).toBe('first answer');
 });

@@ -1,35 +1,14 @@
 /** The Python library of the Turso sync protocol, in an environment that only these tests have. */
-import { createHash } from 'node:crypto';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { takeBuildLock } from '../../bunfs-assets/make/build-lock.ts';
-import { run } from '../../bunfs-assets/make/command.ts';
-import { pinnedInstall, toolsPython } from '../../bunfs-assets/make/python-tools.ts';
-import { repository } from '../harness/executable.ts';
+import { pythonEnvironment } from '../harness/python-environment.ts';
 import type { Step } from './history.ts';
 
 /** Its interpreter; made when it is missing or out of date. Needs a finished build. */
-export async function oraclePython(): Promise<string> {
-  const lock = join(import.meta.dir, 'python.lock');
-  const directory = join(repository, 'build/oracle-python');
-  const stamp = join(directory, 'stamp');
-  const wanted = createHash('sha256').update(readFileSync(lock)).digest('hex');
-  const release = takeBuildLock(join(repository, 'build/lock'), () => {});
-  try {
-    if (existsSync(stamp) && readFileSync(stamp, 'utf8') === wanted) return toolsPython(directory);
-    rmSync(directory, { recursive: true, force: true });
-    const logs = join(repository, 'build/logs');
-    const tools = toolsPython(join(repository, 'build/python'));
-    await run(logs, 'oracle venv', [tools, '-m', 'venv', '--without-pip', directory]);
-    const pip = [tools, '-m', 'pip', '--python', toolsPython(directory)];
-    await run(logs, 'pip install oracle', [...pip, ...pinnedInstall, '-r', lock]);
-    writeFileSync(stamp, wanted);
-    return toolsPython(directory);
-  } finally {
-    release();
-  }
+export function oraclePython(): Promise<string> {
+  return pythonEnvironment('oracle', join(import.meta.dir, 'python.lock'));
 }
 
 const outcomeSchema = v.object({ steps: v.array(v.string()), rows: v.array(v.array(v.string())) });

@@ -11,6 +11,7 @@ import { createConversationFiles } from '../files/conversation-files.ts';
 import type { ConversationId } from '../ids.ts';
 import type { SettleOutcome } from '../machine/settling.ts';
 import { startGateway, type TestGateway } from './gateway.fixture.ts';
+import type { OpenApiDocument } from './openapi.ts';
 
 let authority: TestAuthority;
 let machine: OpenedFiles;
@@ -118,6 +119,12 @@ describe('downloads', () => {
     );
     expect((await get('file:///artifacts/chart.png')).headers.get('content-type')).toBe('image/png');
     expect((await (await get('file:///workspace/empty.bin')).arrayBuffer()).byteLength).toBe(0);
+  });
+
+  test('their media types are many, as the document says', async () => {
+    const document = (await (await fetch(`${gateway.url}/openapi.json`)).json()) as OpenApiDocument;
+    const { responses } = document.paths['/v1/conversations/{conversation}/files/content']!.get!;
+    for (const status of ['200', '206']) expect(responses[status]).toMatchObject({ content: { '*/*': {} } });
   });
 
   test('large ones whole, and any one range of them', async () => {

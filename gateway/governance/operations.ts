@@ -3,7 +3,7 @@ import type { Caller, Operation, OperationKind } from '../domain.ts';
 import { newOperationId, type OperationId, type TokenId, type UserId } from '../ids.ts';
 import { type Sql, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
-import { cursorOf, ordinalOf } from './ordinal-cursor.ts';
+import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
 type Detail = Readonly<Record<string, unknown>>;
 
@@ -54,10 +54,8 @@ export class Operations {
         where ${before}::bigint is null or ordinal < ${before}::bigint
         order by ordinal desc limit ${limit + 1}`,
     );
-    const items = rows.slice(0, limit);
-    const last = items.at(-1);
-    const next = rows.length > limit && last !== undefined ? cursorOf(last.ordinal) : null;
-    return { items: items.map(operationOfRow), next };
+    const page = pageOf(rows, limit);
+    return { items: page.rows.map(operationOfRow), next: page.next };
   }
 }
 

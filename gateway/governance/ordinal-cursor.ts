@@ -4,7 +4,7 @@ import { Problem } from '../problem.ts';
 
 const cursorSchema = v.pipe(v.string(), v.regex(/^[0-9]{1,15}$/));
 
-export function cursorOf(ordinal: string): string {
+function cursorOf(ordinal: string): string {
   return Buffer.from(ordinal).toString('base64url');
 }
 
@@ -15,4 +15,11 @@ export function ordinalOf(cursor: string): number {
     throw new Problem('invalid-request', 'The cursor is not one that this gateway gave out; start without one');
   }
   return Number(parsed.output);
+}
+
+/** Of `limit` rows and one more: those of the page, and the cursor of the next one if there is one more. */
+export function pageOf<Row extends { readonly ordinal: string }>(rows: readonly Row[], limit: number) {
+  const shown = rows.slice(0, limit);
+  const last = shown.at(-1);
+  return { rows: shown, next: rows.length > limit && last !== undefined ? cursorOf(last.ordinal) : null };
 }

@@ -4,7 +4,7 @@ import { type ConversationId, newOperationId, type OperationId, type TokenId, ty
 import type { GovernanceCounts, PurgeCounts } from '../retention/counts.ts';
 import { type Sql, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
-import { cursorOf, ordinalOf } from './ordinal-cursor.ts';
+import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
 /** What is to be erased, exactly. */
 export interface PurgeTargets {
@@ -212,10 +212,8 @@ export class Purges {
         where kind = 'retention.purge' and (${before}::bigint is null or ordinal < ${before}::bigint)
         order by ordinal desc limit ${limit + 1}`,
     );
-    const shown = rows.slice(0, limit);
-    const last = shown.at(-1);
-    const next = rows.length > limit && last !== undefined ? cursorOf(last.ordinal) : null;
-    return { items: await this.#withTargets(shown), next };
+    const page = pageOf(rows, limit);
+    return { items: await this.#withTargets(page.rows), next: page.next };
   }
 
   #columns() {

@@ -4,7 +4,7 @@ import { newUserId, type SpecialistId, type UserId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { type Sql, violates, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
-import { cursorOf, ordinalOf } from './ordinal-cursor.ts';
+import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
 interface UserRow {
   readonly id: UserId;
@@ -51,10 +51,8 @@ export class Users {
         where ${before}::bigint is null or u.ordinal < ${before}::bigint
         order by u.ordinal desc limit ${limit + 1}`,
     );
-    const items = rows.slice(0, limit);
-    const last = items.at(-1);
-    const next = rows.length > limit && last !== undefined ? cursorOf(last.ordinal) : null;
-    return { items: items.map(userOfRow), next };
+    const page = pageOf(rows, limit);
+    return { items: page.rows.map(userOfRow), next: page.next };
   }
 
   /** No new token can be made from then on. */

@@ -10,6 +10,7 @@ import type { ChildFate } from '../../machine/launch.ts';
 import type { Caller } from '../domain.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { ConversationId, OperationId } from '../ids.ts';
+import { inTurn } from '../in-turn.ts';
 import type { HolderControl } from '../machine/holder-calls.ts';
 import { Problem } from '../problem.ts';
 import { environmentLimits, type NewVariables, namesIn, withVariables } from './dotenv.ts';
@@ -54,19 +55,15 @@ const pageSize = 200;
 const sideBySide = 8;
 
 export function createEnvironment({ governance, files, holders }: EnvironmentParts): Environment {
-  let tail: Promise<unknown> = Promise.resolve();
+  const oneByOne = inTurn();
   /** One after the other: a `PUT` keeps values that it has to read first, and a reissue hands out one state. */
-  const inTurn = <T>(work: () => Promise<T>): Promise<T> => {
-    const done = tail.then(() => reaching(work()));
-    tail = done.catch(() => undefined);
-    return done;
-  };
+  const alone = <T>(work: () => Promise<T>): Promise<T> => oneByOne(() => reaching(work()));
 
   return {
     names: () => reaching(files.readFile(organizationFile, maxBytes).then(namesIn)),
 
     set: (by, variables) =>
-      inTurn(async () => {
+      alone(async () => {
         const file = withVariables(await files.readFile(organizationFile, maxBytes), variables);
         const names = namesIn(file);
         const kept = Object.keys(variables).filter((name) => variables[name] === null);
@@ -77,7 +74,7 @@ export function createEnvironment({ governance, files, holders }: EnvironmentPar
       }),
 
     reissue: (by, chosen) =>
-      inTurn(async () => {
+      alone(async () => {
         for (const id of chosen ?? []) {
           if ((await governance.findConversation(id)) === null) {
             throw new Problem('not-found', `There is no conversation ${id}`);

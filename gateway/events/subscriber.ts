@@ -4,6 +4,7 @@
  */
 import type { Role } from '../domain.ts';
 import type { ConversationId } from '../ids.ts';
+import { inTurn } from '../in-turn.ts';
 import type { EventFeed } from './bus.ts';
 import { type Ending, type EventLog, Feed, type FeedConnection, type FeedLimits } from './feed.ts';
 import { type Frame, updateViewOf } from './frames.ts';
@@ -51,7 +52,6 @@ export class Subscriber {
   readonly #feeds = new Map<ConversationId, Feed>();
   readonly #leave: () => void;
   /** The last read of the log that a feed asked for; it never rejects. */
-  #reading: Promise<unknown> = Promise.resolve();
   #open = true;
 
   constructor(parts: SubscriberParts, role: Role, sink: Sink) {
@@ -107,12 +107,7 @@ export class Subscriber {
   readonly #connection: FeedConnection = {
     send: (frame) => this.send(frame),
     drained: () => (this.#open && this.#sink.buffered() > 0 ? this.#sink.drained() : null),
-    inTurn: (work) => {
-      const done = this.#reading.then(work);
-      // Whoever asked for it has the error.
-      this.#reading = done.catch(() => undefined);
-      return done;
-    },
+    inTurn: inTurn(),
     end: (why, error) => this.#end(why, error),
   };
 

@@ -7,6 +7,7 @@ import type { Caller } from '../domain.ts';
 import type { Governance } from '../governance/governance.ts';
 import type { Purge, PurgeResult, PurgeTarget, PurgeTargets } from '../governance/purges.ts';
 import type { ConversationId, OperationId } from '../ids.ts';
+import { inTurn } from '../in-turn.ts';
 import type { HolderControl } from '../machine/holder-calls.ts';
 import { Problem } from '../problem.ts';
 import { WaitedTooLong, within } from '../waits.ts';
@@ -76,13 +77,9 @@ const requestsLimitMs = 120_000;
 export function createRetention(parts: RetentionParts): Retention {
   const { governance, sessiondb, agentfs, holders } = parts;
   const confirmations = new Confirmations();
-  let tail: Promise<unknown> = Promise.resolve();
+  const oneByOne = inTurn();
   /** One after the other, so that a resume does not run beside the purge that it goes on with. */
-  const inTurn = <T>(work: () => Promise<T>): Promise<T> => {
-    const done = tail.then(() => reaching(work()));
-    tail = done.catch(() => undefined);
-    return done;
-  };
+  const alone = <T>(work: () => Promise<T>): Promise<T> => oneByOne(() => reaching(work()));
 
   const find = async (conversation: ConversationId, session: string | null): Promise<Found> => {
     const [rows, sessions, files] = await Promise.all([
@@ -187,7 +184,7 @@ export function createRetention(parts: RetentionParts): Retention {
       ),
 
     purge: (by, targets, confirmation) =>
-      inTurn(async () => {
+      alone(async () => {
         const { found, state } = await look(targets);
         if (!confirmations.isOf(confirmation, state)) {
           throw new Problem(
@@ -199,11 +196,11 @@ export function createRetention(parts: RetentionParts): Retention {
         return run(id);
       }),
 
-    resume: (id) => inTurn(async () => ((await governance.readPurge(id)) === null ? null : run(id))),
+    resume: (id) => alone(async () => ((await governance.readPurge(id)) === null ? null : run(id))),
 
     async resumeAll() {
       for (const { id } of await governance.unfinishedPurges()) {
-        await inTurn(() => run(id)).catch((error: unknown) => parts.report('a purge could not be finished', error));
+        await alone(() => run(id)).catch((error: unknown) => parts.report('a purge could not be finished', error));
       }
     },
   };

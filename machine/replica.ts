@@ -19,9 +19,8 @@ export interface CloudLimits {
 }
 export const defaultSilenceMs = 15_000;
 /**
- * Operations of one push request, at which it ends with its transaction. The engine makes a request in one go, 60 ms a MB, and
- * nothing else of the machine runs meanwhile: so each slice of contents (16 rows of 64 KiB) goes by itself, and what a turn
- * changed in small things goes together.
+ * Operations of one push request, at which it ends with its transaction: what a turn changed in small things goes together. Large
+ * contents are few operations; the steps of a boundary's end keep those requests small.
  */
 const pushOperations = 24;
 /** A push goes on while others write. After this time it keeps the database for every second request, so that it gets ahead. */

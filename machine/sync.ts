@@ -31,9 +31,10 @@ const checkpointBytes = 64 * 1024 ** 2;
 
 /**
  * Contents that are brought into the database and the cloud in one step of a boundary's end. A pull of another conversation
- * waits for one step, and what it replays over the cloud's changes is one transaction: so little must be unpushed.
+ * waits for one step, and what it replays over the cloud's changes is one transaction: so little must be unpushed. And the engine
+ * makes the request of a push in one go, 40 ms a MB: in that time nothing else of the machine runs.
  */
-const bytesOfStep = 2 * 1024 ** 2;
+const bytesOfStep = 192 * 1024;
 
 /** How long a first touch waits for its pull; then the turn goes on with what is here. */
 const touchLimitMs = 20_000;

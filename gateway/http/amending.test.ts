@@ -8,6 +8,7 @@ import { decodeLocator } from '../transcript/locator.ts';
 import { createTranscript } from '../transcript/sessiondb.ts';
 import type { ServerDeps } from './deps.ts';
 import { startGateway, type TestGateway } from './gateway.fixture.ts';
+import type { OpenApiDocument } from './openapi.ts';
 
 interface Shown {
   readonly locator: string;
@@ -186,4 +187,37 @@ test('two texts of one message of a platform are a conflict, told with both', as
   const refused = await gateway.call('superadmin', 'DELETE', `${path}/${second}`);
   expect(refused.status).toBe(409);
   expect(await shown(refused)).toMatchObject({ current: { text: 'One text.' }, yours: { text: 'Another text.' } });
+});
+
+test('the description says which headers a request cannot do without, and which values they may have', async () => {
+  const document = (await (await fetch(`${gateway.url}/openapi.json`)).json()) as OpenApiDocument;
+  const headers = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).flatMap(([method, { parameters = [] }]) =>
+      parameters.filter((one) => one.in === 'header').map((one) => ({ ...one, operation: `${method} ${path}` })),
+    ),
+  );
+  const required = headers.filter((one) => one.required === true);
+  expect(required.map(({ operation, name }) => [operation, name])).toEqual([
+    ['patch /v1/conversations/{conversation}/transcript/{locator}', 'If-Match'],
+    ['post /v1/conversations/{conversation}/replies', 'Idempotency-Key'],
+  ]);
+  expect([(await edit('x', {})).status, (await reply('x', null)).status]).toEqual([428, 400]);
+  const messages = `/v1/conversations/${conversation}/messages`;
+  const send = (key?: string) =>
+    gateway.call('client', 'POST', messages, {
+      body: { text: 'hi' },
+      headers: key === undefined ? {} : { 'idempotency-key': key },
+    });
+  expect((await send()).status).toBe(202);
+
+  const pattern = (name: string): RegExp[] =>
+    headers.filter((one) => one.name === name).map(({ schema }) => new RegExp((schema as { pattern: string }).pattern));
+  for (const key of ['k', '~!"', 'k'.repeat(255), 'a b', 'k'.repeat(256), 'é']) {
+    const isAllowed = pattern('Idempotency-Key').map((one) => one.test(key));
+    expect(new Set(isAllowed).size).toBe(1);
+    expect((await send(key)).status).toBe(isAllowed[0] ? 202 : 400);
+    expect((await reply('words', key)).status).toBe(isAllowed[0] ? 201 : 400);
+  }
+  for (const tag of ['"a"', 'a', 'W/"a"', '*', '"a", "b"', `"${'a'.repeat(101)}"`])
+    expect((await edit('x', { 'if-match': tag })).status).toBe(pattern('If-Match')[0]?.test(tag) ? 412 : 400);
 });

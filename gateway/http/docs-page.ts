@@ -39,8 +39,9 @@ function section(method: string, path: string, operation: OpenApiOperation): str
   if (operation.description !== undefined) parts.push(`<p>${inHtml(operation.description)}</p>`);
   for (const parameter of operation.parameters ?? []) {
     if (parameter.in === 'path') continue;
+    const must = parameter.required === true ? ' (required)' : '';
     const about = parameter.description === undefined ? '' : `: ${inHtml(parameter.description)}`;
-    parts.push(`<p class="muted">${inHtml(parameter.in)} <code>${inHtml(parameter.name)}</code>${about}</p>`);
+    parts.push(`<p class="muted">${inHtml(parameter.in)} <code>${inHtml(parameter.name)}</code>${must}${about}</p>`);
   }
   const body = operation.requestBody?.content['application/json'];
   if (body !== undefined) parts.push(details('Body', body.schema));

@@ -24,11 +24,11 @@ export function contentOf(parsed: { readonly text?: unknown; readonly blocks?: u
   return { blocks };
 }
 
-const visibleAscii = /^[\x21-\x7e]{1,255}$/;
+export const idempotencyKeyPattern = /^[\x21-\x7e]{1,255}$/;
 
 /** Throws `invalid-request`. */
 export function checkIdempotencyKey(key: string | null): string | null {
-  if (key !== null && !visibleAscii.test(key)) {
+  if (key !== null && !idempotencyKeyPattern.test(key)) {
     throw new Problem('invalid-request', 'An idempotency key has 1 to 255 visible ASCII characters');
   }
   return key;

@@ -8,7 +8,14 @@ import { Problem } from '../problem.ts';
 import { type App, callerOf, type HttpContext } from './app.ts';
 import { MultipartForm, submitForm } from './attachments.ts';
 import { findConversation } from './conversations.ts';
-import { checkIdempotencyKey, contentOf, messageContent, messageShown, showMessage } from './message-content.ts';
+import {
+  checkIdempotencyKey,
+  contentOf,
+  idempotencyKeyPattern,
+  messageContent,
+  messageShown,
+  showMessage,
+} from './message-content.ts';
 import { operation } from './openapi.ts';
 import { preferredWait } from './prefer.ts';
 import { problemResponse } from './problems.ts';
@@ -67,7 +74,12 @@ export function addMessages(app: App, context: HttpContext): void {
             },
           },
           parameters: [
-            { name: 'Idempotency-Key', in: 'header', description: 'Sent again, it answers with the first message.' },
+            {
+              name: 'Idempotency-Key',
+              in: 'header',
+              pattern: idempotencyKeyPattern,
+              description: 'Sent again, it answers with the first message.',
+            },
             { name: 'Prefer', in: 'header', description: `wait=SECONDS, at most ${limits.waitSeconds}.` },
           ],
         },

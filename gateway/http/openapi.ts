@@ -21,6 +21,10 @@ interface Answer {
 export interface Parameter {
   readonly name: string;
   readonly in: 'header' | 'query';
+  /** Without it the request is refused. */
+  readonly required?: true;
+  /** What is refused otherwise; any text when it is not said. */
+  readonly pattern?: RegExp;
   readonly description: string;
 }
 
@@ -117,7 +121,10 @@ export function buildDocument(app: AnyElysia, version: string): OpenApiDocument 
           : {
               parameters: [
                 ...(rest.parameters ?? []),
-                ...parameters.map((one) => ({ ...one, schema: { type: 'string' } })),
+                ...parameters.map(({ pattern, ...one }) => ({
+                  ...one,
+                  schema: { type: 'string', ...(pattern === undefined ? {} : { pattern: pattern.source }) },
+                })),
               ],
             }),
         // The plugin leaves the content out of a body with a parser of its own; ours take JSON, and forms where they say so.

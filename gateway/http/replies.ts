@@ -2,7 +2,7 @@
 import { Problem } from '../problem.ts';
 import { type App, callerOf, type HttpContext } from './app.ts';
 import { findConversation } from './conversations.ts';
-import { checkIdempotencyKey } from './message-content.ts';
+import { checkIdempotencyKey, idempotencyKeyPattern } from './message-content.ts';
 import { operation } from './openapi.ts';
 import { jsonResponse } from './responses.ts';
 import { conversationPath, exactBody } from './schemas.ts';
@@ -36,7 +36,9 @@ export function addReplies(app: App, { governance, amendments }: HttpContext): v
             {
               name: 'Idempotency-Key',
               in: 'header',
-              description: 'Required. Sent again, it answers with the same row.',
+              required: true,
+              pattern: idempotencyKeyPattern,
+              description: 'Sent again, it answers with the same row. Without it the answer is 400.',
             },
           ],
         },

@@ -33,6 +33,8 @@ export const showTurn = (turn: TranscriptTurn, view: 'client' | 'canonical') => 
   ...(turn.toolCalls === undefined ? {} : { toolCalls: turn.toolCalls }),
 });
 
+const strongEntityTag = /^"[\x21\x23-\x7e]{1,100}"$/;
+
 /** The new words of a row, or of a reply; kept exactly as they are. */
 export const wordsBody = v.strictObject({ text: v.string() });
 
@@ -105,7 +107,15 @@ export function addTranscript(app: App, { governance, transcript, amendments }: 
           description:
             'One conditional change of one canonical row. When the row is not what `If-Match` says any more the answer is ' +
             '412, with what it is in `current` and what was sent in `yours`. The agent reads the new words in its next turn.',
-          parameters: [{ name: 'If-Match', in: 'header', description: 'The entity tag that the edit is based on.' }],
+          parameters: [
+            {
+              name: 'If-Match',
+              in: 'header',
+              required: true,
+              pattern: strongEntityTag,
+              description: 'The entity tag that the edit is based on. Without it the answer is 428.',
+            },
+          ],
         },
       ),
     },
@@ -117,7 +127,7 @@ function basisOf(header: string | null): string {
   if (header === null) {
     throw new Problem('precondition-required', 'Send in If-Match the etag of the turn that the edit is based on');
   }
-  if (!/^"[\x21\x23-\x7e]{1,100}"$/.test(header)) {
+  if (!strongEntityTag.test(header)) {
     throw new Problem('invalid-request', 'If-Match must be one entity tag, in quotes, as the transcript gives it');
   }
   return header;

@@ -31,6 +31,8 @@ export const problems = {
   'precondition-required': [428, 'The request needs a precondition'],
   'too-many-requests': [429, 'Too many requests'],
   internal: [500, 'The gateway failed'],
+  // Not 503: whoever sends it again blindly may do it twice.
+  'outcome-unknown': [500, 'Whether it was done is not known'],
   'not-ready': [503, 'The gateway is not ready'],
   // Failures of a turn: stored with the message and returned where its reply would stand.
   'turn-interrupted': [502, 'The turn was interrupted'],

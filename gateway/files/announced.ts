@@ -11,6 +11,14 @@ import { mediaTypeOf } from './names.ts';
 /** A part of a message: a text, or an upload by its id. */
 export type MessagePart = { readonly text: string } | { readonly upload: string };
 
+/** What is done with the blocks of a message. */
+export interface Sending<Result> {
+  readonly refusal: (blocks: readonly ContentBlock[]) => Problem | null;
+  /** The answer to a message that is known already, for which its files need not get names; null for a new one. */
+  readonly repeated: (blocks: readonly ContentBlock[]) => Promise<Result | null>;
+  readonly accept: (blocks: readonly ContentBlock[]) => Promise<Result>;
+}
+
 export interface AnnouncedUploads {
   /** Answers with the id to send the bytes to. Throws `too-many-requests`, `invalid-request`. */
   announce(owner: TokenId, conversation: ConversationId, heading: FileHeading): string;
@@ -28,8 +36,7 @@ export interface AnnouncedUploads {
     owner: TokenId,
     conversation: ConversationId,
     parts: readonly MessagePart[],
-    accept: (blocks: readonly ContentBlock[]) => Promise<Result>,
-    refusal: (blocks: readonly ContentBlock[]) => Problem | null,
+    sending: Sending<Result>,
   ): Promise<Result>;
   /**
    * The conversation is being erased and no request of it is at work any more: takes nothing for it from now on, and removes what
@@ -90,11 +97,16 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
     return upload;
   };
 
+  const settle = async (upload: Upload): Promise<void> => {
+    const { now, conversation } = upload;
+    upload.now = { state: 'sent', block: blockOf(upload) };
+    if (now.state === 'arrived') await inbox.drop(conversation, now.file);
+  };
+
   const deliver = async <Result>(
     conversation: ConversationId,
     parts: readonly (string | Upload)[],
-    accept: (blocks: readonly ContentBlock[]) => Promise<Result>,
-    refusal: (blocks: readonly ContentBlock[]) => Problem | null,
+    { refusal, repeated, accept }: Sending<Result>,
   ): Promise<Result> => {
     const blocks = parts.map((part) => (typeof part === 'string' ? { type: 'text', text: part } : blockOf(part)));
     const refused = refusal(blocks);
@@ -103,6 +115,12 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
       parts.filter((part) => typeof part !== 'string' && part.now.state === 'arrived') as Upload[],
     );
     if (arrived.size === 0) return accept(blocks);
+    const known = await repeated(blocks);
+    if (known !== null) {
+      // Its files have their names already; these are not needed.
+      for (const upload of arrived) await settle(upload);
+      return known;
+    }
     const delivery = await inbox.begin(conversation, 0);
     try {
       for (const { now } of arrived) if (now.state === 'arrived') delivery.adopt(now.file);
@@ -155,10 +173,10 @@ export function createAnnouncedUploads(inbox: Inbox, limits: AnnouncedLimits = u
       }
     },
 
-    send(owner, conversation, parts, accept, refusal) {
+    send(owner, conversation, parts, how) {
       const work = async () => {
         const found = parts.map((part) => ('text' in part ? part.text : find(owner, conversation, part.upload)));
-        return deliver(conversation, found, accept, refusal);
+        return deliver(conversation, found, how);
       };
       const result = (sending.get(conversation) ?? Promise.resolve()).then(work);
       const tail = result

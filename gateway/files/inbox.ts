@@ -11,7 +11,8 @@ import type { ContentBlock } from '../domain.ts';
 import type { ConversationId } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { Problem } from '../problem.ts';
-import { inboundName, inboundUri, mediaTypeOf, titleOf } from './names.ts';
+import { Comparison } from './comparison.ts';
+import { inboundLink, inboundName, mediaTypeOf } from './names.ts';
 import { type Room, requireRoom, roomFor, Unnamed } from './room.ts';
 
 /** A file that has come whole and has no name in the conversation yet. */
@@ -53,6 +54,8 @@ export interface Inbox {
    * `quota-exceeded`, `too-many-requests`, `agentfs-unavailable`.
    */
   begin(conversation: ConversationId, declaredBytes: number): Promise<Delivery>;
+  /** Files of a message that is known already: read to be compared, and stored nowhere. */
+  compare(): Comparison;
   /** Removes a file that was released in that conversation. Never rejects. */
   drop(conversation: ConversationId, file: ReceivedFile): Promise<void>;
   /** Removes what the last process left. Never rejects; resolves when it is known what that is. */
@@ -102,6 +105,8 @@ export function createInbox({ sql, files, limits, log, deliveries = usualDeliver
         throw error;
       }
     },
+
+    compare: () => new Comparison(limits),
 
     async drop(conversation, { stored }) {
       unnamed.add(conversation, -stored.size);
@@ -165,14 +170,7 @@ class OpenDelivery implements Delivery {
         : null,
     );
     const name = inboundName(stored.sha256, heading.fileName);
-    const block: ContentBlock = {
-      type: 'resource_link',
-      uri: inboundUri(name),
-      name: titleOf(heading.fileName),
-      ...(mediaType === null ? {} : { mimeType: mediaType }),
-      size: stored.size,
-    };
-    const file = { name, stored, block };
+    const file = { name, stored, block: inboundLink(stored, { fileName: heading.fileName, mediaType }) };
     this.#files.push(file);
     return file;
   }
@@ -223,16 +221,23 @@ class OpenDelivery implements Delivery {
       try {
         result = await accept();
       } catch (error) {
+        // It may have been accepted, and then it needs them.
+        if (error instanceof Problem && error.problem === 'outcome-unknown') this.#keep(named.names);
+        if (this.#isDelivered) throw error;
         // The message's own failure counts. What cannot be taken back stays unused, and is there for the next try.
         await incoming.unname(named).catch((cause: unknown) => {
           this.#shared.log.warn('the files of a refused message were not removed', { error: cause });
         });
         throw error;
       }
-      for (const { ino } of named.names) this.#kept.add(ino);
-      this.#isDelivered = true;
+      this.#keep(named.names);
       return result;
     });
+  }
+
+  #keep(names: readonly { readonly ino: number }[]): void {
+    for (const { ino } of names) this.#kept.add(ino);
+    this.#isDelivered = true;
   }
 
   async discard(): Promise<void> {

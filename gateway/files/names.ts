@@ -1,4 +1,5 @@
 /** What an attachment is called: in the conversation's tree, in its link, and to the agent. Pure. */
+import type { ContentBlock } from '../domain.ts';
 import { Problem } from '../problem.ts';
 
 /** Of `<sha256>-<safe name>` in bytes; a name of a file system has 255 at most. */
@@ -16,6 +17,20 @@ export function inboundName(sha256: string, fileName: string): string {
 /** The link that the agent gets to a file in `artifacts/inbound`. */
 export function inboundUri(name: string): string {
   return `file:///artifacts/inbound/${encodeURIComponent(name)}`;
+}
+
+/** What the agent gets for a file in `artifacts/inbound`. */
+export function inboundLink(
+  { sha256, size }: { readonly sha256: string; readonly size: number },
+  { fileName, mediaType }: { readonly fileName: string; readonly mediaType: string | null },
+): ContentBlock {
+  return {
+    type: 'resource_link',
+    uri: inboundUri(inboundName(sha256, fileName)),
+    name: titleOf(fileName),
+    ...(mediaType === null ? {} : { mimeType: mediaType }),
+    size,
+  };
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Changes that humans made to the transcript: intended before SessionDB is written, recorded with their event after it. */
 import type { Caller, LoggedEvent } from '../domain.ts';
 import type { ConversationId, Locator } from '../ids.ts';
-import { type Sql, withDeadline } from './connection.ts';
+import { repeatable, type Sql, withDeadline } from './connection.ts';
 import type { EventLog } from './event-log.ts';
 
 /** What is going to be done. */
@@ -41,13 +41,30 @@ export class AmendmentLog {
     const locator = intent.kind === 'reply' ? null : intent.locator;
     const [was, becomes] = intent.kind === 'edit' ? [intent.was, intent.becomes] : [null, null];
     const mark = intent.kind === 'reply' ? intent.mark : null;
-    const rows = await withDeadline(
-      this.#sql<{ id: string }[]>`
-        insert into amendments (conversation, kind, token, by_user, locator, was, becomes, mark, intended_at)
-        values (${conversation}, ${kind}, ${by.token}, ${by.user}, ${locator}, ${was}, ${becomes}, ${mark}, ${new Date()})
-        on conflict (conversation, mark) do update set mark = excluded.mark
-        returning id`,
-    );
+    // When its answer was lost its time tells that it is there.
+    const at = new Date();
+    let isRepeated = false;
+    const intended = () => {
+      const rows = this.#sql<{ id: string }[]>`
+        with earlier as (
+          select id from amendments
+          where ${isRepeated}::boolean and conversation = ${conversation} and kind = ${kind} and token = ${by.token}
+            and intended_at = ${at}
+            and locator is not distinct from ${locator}::text and becomes is not distinct from ${becomes}::text
+            and mark is null and ${mark}::text is null
+        ), made as (
+          insert into amendments (conversation, kind, token, by_user, locator, was, becomes, mark, intended_at)
+          select ${conversation}::text, ${kind}::text, ${by.token}::text, ${by.user}::text, ${locator}::text, ${was}::text,
+            ${becomes}::text, ${mark}::text, ${at}::timestamptz
+          where not exists (select from earlier)
+          on conflict (conversation, mark) do update set mark = excluded.mark
+          returning id
+        )
+        select id from made union all select id from earlier`;
+      isRepeated = true;
+      return rows;
+    };
+    const rows = await repeatable(intended);
     if (rows[0] === undefined) throw new Error('an amendment was not stored');
     return rows[0].id;
   }
@@ -78,7 +95,7 @@ export class AmendmentLog {
 
   /** It was not done. One that is recorded stays. */
   async drop(id: string): Promise<void> {
-    await withDeadline(this.#sql`delete from amendments where id = ${id} and recorded_at is null`);
+    await repeatable(() => this.#sql`delete from amendments where id = ${id} and recorded_at is null`);
   }
 
   /** A child has begun a turn that read them. */

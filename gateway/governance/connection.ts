@@ -84,24 +84,66 @@ export function violates(error: unknown, constraint: string): boolean {
   return isRefusal(error) && (error.code === '23505' || error.code === '23503') && error.constraint_name === constraint;
 }
 
-/** Rejects with {@link StatementLost} when `work` has not settled in time. */
+/** Rejects with {@link Unanswered} when no answer came, or none in time. */
 export async function withDeadline<T>(work: PromiseLike<T>, limitMs: number = statementDeadlineMs): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new StatementLost(limitMs)), limitMs);
+    timer = setTimeout(() => reject(new Unanswered(`the database did not answer within ${limitMs} ms`)), limitMs);
   });
   try {
     return await Promise.race([work, deadline]);
+  } catch (error) {
+    throw isNoAnswer(error) ? new Unanswered(describe(error), { cause: error }) : error;
   } finally {
     clearTimeout(timer);
   }
 }
 
-class StatementLost extends Error {
-  override readonly name = 'StatementLost';
-  constructor(limitMs: number) {
-    super(`the database did not answer within ${limitMs} ms`);
+/** The database did not answer: what it was asked for may have been done. */
+export class Unanswered extends Error {
+  override readonly name = 'Unanswered';
+}
+
+/** The client's own words for a connection that ended, the system's, and those of a server that ends it. */
+function isNoAnswer(error: unknown): boolean {
+  // A server that is told to stop says so also to whom it has just committed something.
+  if (isRefusal(error)) return error.severity === 'FATAL' || error.severity === 'PANIC';
+  const code = error instanceof Error ? (error as { code?: unknown }).code : undefined;
+  return typeof code === 'string' && /^(?:CONNECT|E[A-Z]+$)/.test(code);
+}
+
+/** Before a statement that got no answer is run again, in milliseconds. */
+const repeatPausesMs = [50, 250, 1_000];
+
+/** Runs statements that do the same when they run twice: again when no answer came. */
+export async function repeatable<T>(statement: () => PromiseLike<T>): Promise<T> {
+  for (const pauseMs of repeatPausesMs) {
+    try {
+      return await withDeadline(statement());
+    } catch (error) {
+      if (!(error instanceof Unanswered)) throw error;
+      await Bun.sleep(pauseMs);
+    }
   }
+  return withDeadline(statement());
+}
+
+/**
+ * Inserts a row with a new id of its own, again when no answer came. When the constraint `ownKey` forbids it then, the row is
+ * there already: that is the only row that can have this id, and the answer is null.
+ */
+export async function inserted<T>(insert: () => PromiseLike<T>, ownKey: string): Promise<T | null> {
+  let isRepeated = false;
+  return repeatable(async () => {
+    try {
+      return await insert();
+    } catch (error) {
+      if (isRepeated && violates(error, ownKey)) return null;
+      throw error;
+    } finally {
+      isRepeated = true;
+    }
+  });
 }
 
 /** A one-line description without parameters or credentials. */

@@ -3,7 +3,7 @@ import type { Conversation, Specialist } from '../domain.ts';
 import { type ConversationId, newSpecialistId, type SpecialistId, type UserId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import type { Reach } from '../reach.ts';
-import { type Sql, violates, withDeadline } from './connection.ts';
+import { inserted, repeatable, type Sql, violates, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
 import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
@@ -46,9 +46,10 @@ export class Conversations {
     const id = newSpecialistId();
     const createdAt = new Date();
     try {
-      await withDeadline(
-        this.#sql`
+      await inserted(
+        () => this.#sql`
           insert into specialists (id, name, persona, created_at) values (${id}, ${name}, ${persona}, ${createdAt})`,
+        'specialists_pkey',
       );
     } catch (error) {
       if (!violates(error, 'specialists_name_key')) throw error;
@@ -79,8 +80,8 @@ export class Conversations {
 
   /** Routing only: nothing of the conversations, their files or their sessions changes (ADR-046 §5). */
   async offboardSpecialist(id: SpecialistId): Promise<Specialist | null> {
-    const rows = await withDeadline(
-      this.#sql<SpecialistRow[]>`
+    const rows = await repeatable(
+      () => this.#sql<SpecialistRow[]>`
         update specialists set offboarded_at = coalesce(offboarded_at, ${new Date()}) where id = ${id}
         returning id, name, persona, created_at, offboarded_at`,
     );
@@ -90,10 +91,11 @@ export class Conversations {
   async create(id: ConversationId, specialist: SpecialistId, owner: UserId | null): Promise<Conversation> {
     const createdAt = new Date();
     try {
-      await withDeadline(
-        this.#sql`
+      await inserted(
+        () => this.#sql`
           insert into conversations (id, specialist, owner, created_at)
           values (${id}, ${specialist}, ${owner}, ${createdAt})`,
+        'conversations_pkey',
       );
     } catch (error) {
       if (violates(error, 'conversations_specialist_fkey')) {
@@ -111,8 +113,8 @@ export class Conversations {
     const known = this.#known.get(id);
     if (known !== undefined) return known;
     const bindings = this.#bindings;
-    const rows = await withDeadline(
-      this.#sql<ConversationRow[]>`
+    const rows = await repeatable(
+      () => this.#sql<ConversationRow[]>`
         select id, ordinal, specialist, session, owner, created_at from conversations
         where id = ${id} and purge is null`,
     );
@@ -169,14 +171,14 @@ export class Conversations {
 
   /** See the interface. A failed or interrupted message's prose is still its own row's. */
   async isUntold(id: ConversationId): Promise<boolean> {
-    const rows = await withDeadline(this.#sql`select 1 where ${this.#untold(id)}`);
+    const rows = await repeatable(() => this.#sql`select 1 where ${this.#untold(id)}`);
     return rows.length === 1;
   }
 
   replaceSession(id: ConversationId, lost: string, session: string): Promise<boolean> {
     return this.#binding(id, async () => {
-      const rows = await withDeadline(
-        this.#sql`
+      const rows = await repeatable(
+        () => this.#sql`
           update conversations set session = ${session}
           where id = ${id} and (session = ${lost} or session = ${session}) and ${this.#untold(id)} returning id`,
       );
@@ -184,10 +186,15 @@ export class Conversations {
     });
   }
 
-  /** A message's prose leaves its row when it is delivered or cancelled; other rows of the transcript have an event. */
+  /**
+   * A message's prose leaves its row when it is delivered or cancelled, and the agent has kept words of one that was dispatched
+   * to it; other rows of the transcript have an event.
+   */
   #untold(id: ConversationId) {
     return this.#sql`
-      not exists (select 1 from messages where conversation = ${id} and state in ('delivered', 'cancelled'))
+      not exists (
+        select 1 from messages
+        where conversation = ${id} and state in ('delivered', 'cancelled') and dispatched_at is not null)
       and not exists (
         select 1 from events where conversation = ${id} and type in ('transcript.edited', 'transcript.appended'))`;
   }
@@ -204,8 +211,8 @@ export class Conversations {
 
   async #bind(id: ConversationId, session: string): Promise<void> {
     try {
-      const rows = await withDeadline(
-        this.#sql`
+      const rows = await repeatable(
+        () => this.#sql`
           update conversations set session = ${session}
           where id = ${id} and (session is null or session = ${session}) returning id`,
       );

@@ -6,12 +6,14 @@
 import type { LoggedEvent } from '../domain.ts';
 import type { ConversationId, Locator, MessageId } from '../ids.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
-import { describe, isRefusal, type Sql, violates, withDeadline } from './connection.ts';
+import { describe, type Sql, Unanswered, violates, withDeadline } from './connection.ts';
 
 /** Newly accepted messages that may wait for their turn to be written; more are refused with 503. */
 const maxWaitingAccepts = 1024;
 /** How long a lost statement is asked for, in all, before the log gives up. */
 const recoveryDelaysMs = [50, 250, 1_000, 3_000, 5_000, 10_000];
+/** How often a statement is run that is known not to have been carried out. */
+const attempts = 3;
 /** Events that a reconnecting client can still catch up on; older ones are dropped at start. */
 const keptEvents = 100_000;
 
@@ -62,7 +64,15 @@ export class EventLog {
     return this.#failure.promise;
   }
 
-  /** Runs a statement that logs its events or none, after all earlier ones. */
+  /** Resolves when what is being written now is written. */
+  async settled(): Promise<void> {
+    await this.#tail;
+  }
+
+  /**
+   * Runs a statement that logs its events or none, after all earlier ones. When its answer got lost the log tells whether it was
+   * carried out, and if it was not it is run again.
+   */
   append<T>(write: Write<T>): Promise<T> {
     if (write.refusable && this.#waiting >= maxWaitingAccepts) {
       return Promise.reject(new Problem('not-ready', 'Too many messages are being written; send it again in a moment'));
@@ -83,34 +93,52 @@ export class EventLog {
     if (this.#broken !== null) throw new Problem('not-ready', 'The gateway has lost its database and is stopping');
     const seq = this.#last + 1;
     const at = new Date();
-    try {
-      const written = await withDeadline(write.statement(seq, at));
-      if (written.logged) this.#last = seq + write.events - 1;
-      return written.result;
-    } catch (error) {
-      if (violates(error, 'events_pkey')) {
-        throw this.#break(`event ${seq} exists already: another gateway writes to this database`, error);
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        const written = await withDeadline(write.statement(seq, at));
+        if (written.logged) this.#last = seq + write.events - 1;
+        // One before it may have been carried out after it had been asked for.
+        else if (attempt > 1 && (await this.#isCommitted(seq, at, null)))
+          return await this.#foundWritten(write, seq, at);
+        return written.result;
+      } catch (error) {
+        const isAnswer = !(error instanceof Unanswered);
+        if ((attempt > 1 || !isAnswer) && (await this.#isCommitted(seq, at, error))) {
+          return await this.#foundWritten(write, seq, at);
+        }
+        if (violates(error, 'events_pkey')) {
+          throw this.#break(`event ${seq} exists already: another gateway writes to this database`, error);
+        }
+        if (isAnswer || attempt === attempts) throw error;
       }
-      if (isRefusal(error) || error instanceof Problem) throw error;
-      if (!(await this.#isCommitted(seq, error))) throw error;
-      this.#last = seq + write.events - 1;
-      return await write.committed(seq, at);
     }
   }
 
+  #foundWritten<T>(write: Write<T>, seq: number, at: Date): PromiseLike<T> {
+    this.#last = seq + write.events - 1;
+    return write.committed(seq, at);
+  }
+
   /** After a lost answer: true when the event was committed. Breaks the log when the database cannot be asked. */
-  async #isCommitted(seq: number, cause: unknown): Promise<boolean> {
+  async #isCommitted(seq: number, at: Date, cause: unknown): Promise<boolean> {
     let last: unknown = cause;
     for (const delayMs of recoveryDelaysMs) {
       await Bun.sleep(delayMs);
       try {
-        const rows = await withDeadline(this.#sql`select 1 from events where seq = ${seq}`);
+        // The time too: another gateway's event is not ours.
+        const rows = await withDeadline(this.#sql`select 1 from events where seq = ${seq} and at = ${at}`);
         return rows.length > 0;
       } catch (error) {
         last = error;
       }
     }
-    throw this.#break('the database went away in the middle of a write', last);
+    const error = this.#break('the database went away in the middle of a write', last);
+    const unknown = new Problem(
+      'outcome-unknown',
+      'The database went away. Look whether it was done before you ask again.',
+    );
+    unknown.cause = error;
+    throw unknown;
   }
 
   #break(what: string, cause: unknown): Error {

@@ -37,6 +37,12 @@ export type Acceptance =
   | { readonly outcome: 'known'; readonly message: Message }
   | { readonly outcome: 'key-reused' };
 
+/** What became of the wish to cancel a message that waits. */
+export type Cancellation =
+  | { readonly outcome: 'cancelled'; readonly event: LoggedEvent }
+  /** It did not wait any more: this is the message as it stood. */
+  | { readonly outcome: 'too-late'; readonly message: Message };
+
 /** Events of one transaction, in the order of their numbers. */
 export type EventRun = readonly [LoggedEvent, ...LoggedEvent[]];
 
@@ -129,8 +135,13 @@ export interface Governance {
     readonly digest: string;
     readonly key: string | null;
   }): Promise<Acceptance>;
+  /** The message that a key was used for, and the digest of its body; what is being accepted now is waited for. */
+  findKeyed(
+    conversation: ConversationId,
+    key: string,
+  ): Promise<{ readonly message: Message; readonly digest: string } | null>;
   findMessage(conversation: ConversationId, id: MessageId): Promise<Message | null>;
-  /** accepted → dispatched, with the watermark taken before the prompt. */
+  /** accepted → dispatched, with the watermark taken before the prompt. Throws `conflict` when it was cancelled first. */
   dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent>;
   /**
    * dispatched → delivered; the inbound prose is erased; unique by locator. No timings: it was recovered. With a card its
@@ -140,6 +151,10 @@ export interface Governance {
   /** accepted or dispatched → failed; the prose is kept for a retry by the client. */
   fail(id: MessageId, problem: ProblemDocument, timings: PhaseTimings | null): Promise<LoggedEvent>;
   cancel(id: MessageId, timings: PhaseTimings | null): Promise<LoggedEvent>;
+  /**
+   * accepted → cancelled, when no dispatch was first: one statement decides. Null when the conversation has no such message.
+   */
+  cancelWaiting(conversation: ConversationId, id: MessageId): Promise<Cancellation | null>;
   /** At start: what was accepted or dispatched when the last process ended, in order of acceptance. */
   pending(): Promise<readonly PendingMessage[]>;
   /** Logs an event that belongs to no message transition. */

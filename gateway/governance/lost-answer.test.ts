@@ -12,11 +12,18 @@ import { type OpenedGovernance, openGovernance } from './postgres.ts';
 const bin = installedPostgres();
 if (bin === null) console.error('SKIPPED: no installed Postgres (apt install postgresql); lost answers are not tested');
 
-type Fault = 'none' | 'cut before the statement' | 'cut before the answer';
+type Fault =
+  | 'none'
+  | 'cut before the statement'
+  | 'cut before the answer'
+  /** Of a transaction of several statements. */
+  | 'cut before the answer to COMMIT';
 
 /** Between the client and the server, on a unix socket of its own. */
 class FaultyLine {
   fault: Fault = 'none';
+  /** For names that nobody has. */
+  cuts = 0;
   readonly directory = mkdtempSync(join(tmpdir(), 'egw-line-'));
   readonly #server: Server;
 
@@ -33,7 +40,10 @@ class FaultyLine {
       });
       server.on('data', (bytes) => {
         // The answer is here, so the statement has been committed.
-        if (this.fault === 'cut before the answer') cut(client, server);
+        const isIt =
+          this.fault === 'cut before the answer' ||
+          (this.fault === 'cut before the answer to COMMIT' && bytes.includes('COMMIT\0'));
+        if (isIt) cut(client, server);
         else client.write(bytes);
       });
       for (const [one, other] of [
@@ -135,15 +145,89 @@ test.skipIf(bin === null)('a delivery whose answer was lost is both its events',
   expect(accepted(await accept()).event.seq).toBe(seq + 3);
 });
 
-test.skipIf(bin === null)(
-  'a statement that was lost on its way is an error, and its number is used by the next',
-  async () => {
+test.skipIf(bin === null)('a statement that was lost on its way is run again, and is there once', async () => {
+  const seq = governance.lastSeq();
+  line.fault = 'cut before the statement';
+  const acceptance = accepted(await accept());
+  expect<Fault>(line.fault).toBe('none');
+  expect(acceptance.event.seq).toBe(seq + 1);
+  expect((await governance.eventsAfter(seq, 10)).events).toEqual([acceptance.event]);
+  line.fault = 'cut before the statement';
+  const started = await governance.dispatch(acceptance.message.id, 1, 'warm');
+  expect((await governance.eventsAfter(seq + 1, 10)).events).toEqual([started]);
+  await prepare();
+});
+
+test.skipIf(bin === null)('the cancelling of a message that waits', async () => {
+  // As above: the statement has to be prepared on its connection.
+  for (let connection = 0; connection < 8; connection += 1) {
+    const { message } = accepted(await accept());
+    await governance.cancelWaiting(conversation, message.id);
+  }
+  for (const fault of ['cut before the answer', 'cut before the statement'] as const) {
+    const { message } = accepted(await accept());
     const seq = governance.lastSeq();
-    line.fault = 'cut before the statement';
-    await expect(accept()).rejects.toThrow();
-    expect(governance.lastSeq()).toBe(seq);
-    const next = await accept();
-    expect(next).toMatchObject({ outcome: 'accepted', event: { seq: seq + 1 } });
+    line.fault = fault;
+    const cancellation = await governance.cancelWaiting(conversation, message.id);
+    expect<Fault>(line.fault).toBe('none');
+    expect(cancellation).toMatchObject({ outcome: 'cancelled', event: { seq: seq + 1, message: message.id } });
     expect((await governance.eventsAfter(seq, 10)).events).toHaveLength(1);
-  },
-);
+    expect(await governance.findMessage(conversation, message.id)).toMatchObject({ state: 'cancelled' });
+  }
+});
+
+test.skipIf(bin === null)('what has an id of its own is there once', async () => {
+  const { id: specialist } = await governance.createSpecialist('Percy', '');
+  const rounds: [string, Fault, () => Promise<unknown>, () => Promise<number>][] = [
+    [
+      'specialist',
+      'cut before the answer',
+      () => governance.createSpecialist(`S ${line.cuts}`, ''),
+      async () => (await governance.listSpecialists()).length,
+    ],
+    [
+      'conversation',
+      'cut before the answer',
+      () => governance.createConversation(newConversationId(), specialist),
+      async () => (await governance.listConversations({ kind: 'everything' }, null, 200)).items.length,
+    ],
+    [
+      'user',
+      'cut before the answer to COMMIT',
+      () => governance.createUser('Ada', 'expert', [specialist]),
+      async () => (await governance.listUsers(null, 200)).items.length,
+    ],
+    [
+      'token',
+      'cut before the answer',
+      () => governance.createToken('client', 'T'),
+      async () => (await governance.listTokens()).length,
+    ],
+  ];
+  for (const [what, fault, make, count] of rounds) {
+    for (let connection = 0; connection < 8; connection += 1) {
+      line.cuts += 1;
+      await make();
+    }
+    const before = await count();
+    line.cuts += 1;
+    line.fault = fault;
+    await make();
+    expect<Fault>(line.fault).toBe('none');
+    expect(`${what}: ${await count()}`).toBe(`${what}: ${before + 1}`);
+  }
+});
+
+test.skipIf(bin === null)('the session of a conversation is bound although the answer was lost', async () => {
+  const { id } = await governance.createConversation(
+    newConversationId(),
+    (await governance.createSpecialist('Ed', '')).id,
+  );
+  for (const session of ['one', 'one']) {
+    line.fault = 'cut before the answer';
+    await governance.bindSession(id, session);
+    expect<Fault>(line.fault).toBe('none');
+  }
+  expect((await governance.findConversation(id))?.session).toBe('one');
+  await expect(governance.bindSession(id, 'two')).rejects.toMatchObject({ problem: 'conflict' });
+});

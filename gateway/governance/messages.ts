@@ -3,9 +3,9 @@ import type { Card } from '../cards/card.ts';
 import type { ContentBlock, EventBody, LoggedEvent, Message, PhaseTimings } from '../domain.ts';
 import type { ConversationId, Locator, MessageId } from '../ids.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
-import { isRefusal, type Sql, violates, withDeadline } from './connection.ts';
+import { isRefusal, repeatable, type Sql, violates, withDeadline } from './connection.ts';
 import type { EventLog, Written } from './event-log.ts';
-import type { Acceptance, EventRun, PendingMessage } from './governance.ts';
+import type { Acceptance, Cancellation, EventRun, PendingMessage } from './governance.ts';
 
 interface MessageRow {
   readonly id: MessageId;
@@ -28,6 +28,12 @@ type Settlement =
   | { readonly state: 'delivered'; readonly locator: Locator; readonly card: Card | null }
   | { readonly state: 'failed'; readonly problem: ProblemDocument }
   | { readonly state: 'cancelled' };
+
+/** A message that was stored with an idempotency key. */
+interface Keyed {
+  readonly message: Message;
+  readonly digest: string;
+}
 
 export interface Submitted {
   readonly id: MessageId;
@@ -85,19 +91,31 @@ export class Messages {
   }
 
   /** The message that used the key before, which is why this one was not stored. */
-  async #keyed(input: Submitted): Promise<Acceptance> {
-    const [row] = await this.#sql<MessageRow[]>`
-      select id, conversation, digest, state, locator, problem, attach_ms, admission_ms, first_update_ms, loop_ms,
-        settle_ms, accepted_at
-      from messages where conversation = ${input.conversation} and idempotency_key = ${input.key}`;
-    if (row === undefined) throw new Error('a message was not stored, and none has its key');
-    if (row.digest !== input.digest) return { outcome: 'key-reused' };
-    return { outcome: 'known', message: messageOfRow(row) };
+  async #keyed({ conversation, key, digest }: Submitted): Promise<Acceptance> {
+    const known = key === null ? null : await this.#withKey(conversation, key);
+    if (known === null) throw new Error('a message was not stored, and none has its key');
+    return known.digest === digest ? { outcome: 'known', message: known.message } : { outcome: 'key-reused' };
+  }
+
+  /** See the interface: behind all that is being written, which may be that message. */
+  async findKeyed(conversation: ConversationId, key: string): Promise<Keyed | null> {
+    await this.#log.settled();
+    return this.#withKey(conversation, key);
+  }
+
+  async #withKey(conversation: ConversationId, key: string): Promise<Keyed | null> {
+    const [row] = await repeatable(
+      () => this.#sql<MessageRow[]>`
+        select id, conversation, digest, state, locator, problem, attach_ms, admission_ms, first_update_ms, loop_ms,
+          settle_ms, accepted_at
+        from messages where conversation = ${conversation} and idempotency_key = ${key}`,
+    );
+    return row === undefined ? null : { message: messageOfRow(row), digest: row.digest ?? '' };
   }
 
   async find(conversation: ConversationId, id: MessageId): Promise<Message | null> {
-    const rows = await withDeadline(
-      this.#sql<MessageRow[]>`
+    const rows = await repeatable(
+      () => this.#sql<MessageRow[]>`
         select id, conversation, state, locator, problem, attach_ms, admission_ms, first_update_ms, loop_ms, settle_ms,
           accepted_at
         from messages where id = ${id} and conversation = ${conversation}`,
@@ -105,7 +123,7 @@ export class Messages {
     return rows[0] === undefined ? null : messageOfRow(rows[0]);
   }
 
-  /** accepted → dispatched. Throws a `conflict` {@link Problem} from any other state. */
+  /** accepted → dispatched. Throws a `conflict` {@link Problem} from any other state: a cancel was first. */
   async dispatch(id: MessageId, watermark: number, admission: 'warm' | 'cold'): Promise<LoggedEvent> {
     const [event] = await this.#transition(
       id,
@@ -123,6 +141,36 @@ export class Messages {
       [{ type: 'turn.started', message: id, admission }],
     );
     return event;
+  }
+
+  /**
+   * accepted → cancelled. It and the dispatch both ask for a message that waits, so of the two the first one finds it. The
+   * inbound prose is erased.
+   */
+  cancelWaiting(conversation: ConversationId, id: MessageId): Promise<Cancellation | null> {
+    const cancelled = (seq: number, at: Date): Cancellation => ({
+      outcome: 'cancelled',
+      event: { seq, conversation, at, type: 'turn.cancelled', message: id },
+    });
+    return this.#log.append<Cancellation | null>({
+      events: 1,
+      refusable: false,
+      statement: async (seq, at): Promise<Written<Cancellation | null>> => {
+        const rows = await this.#sql`
+          with changed as (
+            update messages set state = 'cancelled', blocks = null, settled_at = ${at}
+            where id = ${id} and conversation = ${conversation} and state = 'accepted'
+            returning id
+          )
+          insert into events (seq, conversation, at, type, message)
+          select ${seq}::bigint, ${conversation}::text, ${at}::timestamptz, 'turn.cancelled', id from changed
+          returning seq`;
+        if (rows.length > 0) return { result: cancelled(seq, at), logged: true };
+        const message = await this.find(conversation, id);
+        return { result: message === null ? null : { outcome: 'too-late', message }, logged: false };
+      },
+      committed: async (seq, at) => cancelled(seq, at),
+    });
   }
 
   /**

@@ -1,7 +1,7 @@
 /** The record of what was done to the organization as a whole: who, what, and what came of it. */
 import type { Caller, Operation, OperationKind } from '../domain.ts';
 import { newOperationId, type OperationId, type TokenId, type UserId } from '../ids.ts';
-import { type Sql, withDeadline } from './connection.ts';
+import { inserted, repeatable, type Sql, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
 import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
@@ -29,18 +29,21 @@ export class Operations {
   /** Before anything is done: what is cut off in the middle can be seen. */
   async begin(by: Caller, kind: OperationKind, subject: Detail): Promise<OperationId> {
     const id = newOperationId();
-    await withDeadline(
-      this.#sql`
+    const at = new Date();
+    await inserted(
+      () => this.#sql`
         insert into operations (id, kind, token, user_id, subject, begun_at)
-        values (${id}, ${kind}, ${by.token}, ${by.user}, ${JSON.stringify(subject)}, ${new Date()})`,
+        values (${id}, ${kind}, ${by.token}, ${by.user}, ${JSON.stringify(subject)}, ${at})`,
+      'operations_pkey',
     );
     return id;
   }
 
   async finish(id: OperationId, result: Detail): Promise<void> {
-    await withDeadline(
-      this.#sql`
-        update operations set finished_at = ${new Date()}, result = ${JSON.stringify(result)}
+    const at = new Date();
+    await repeatable(
+      () => this.#sql`
+        update operations set finished_at = ${at}, result = ${JSON.stringify(result)}
         where id = ${id} and finished_at is null`,
     );
   }

@@ -228,6 +228,57 @@ describe.each(databases)('governance on the %s', (_, start) => {
     expect(await blocksOf(cancelled.message.id)).toBeNull();
   });
 
+  test('what waits is cancelled or dispatched, whichever is first, and says which', async () => {
+    const [waiting, dispatched] = [await accept(), await accept()];
+    const cancelled = await governance.cancelWaiting(conversation, waiting.message.id);
+    expect(cancelled).toEqual({
+      outcome: 'cancelled',
+      event: expect.objectContaining({ type: 'turn.cancelled', message: waiting.message.id, conversation }),
+    });
+    expect(await blocksOf(waiting.message.id)).toBeNull();
+    expect(await refusal(governance.dispatch(waiting.message.id, 1, 'warm'))).toBe('conflict');
+    expect(await refusal(governance.fail(waiting.message.id, failure, null))).toBe('conflict');
+    await governance.dispatch(dispatched.message.id, 1, 'warm');
+    const seq = governance.lastSeq();
+    for (const [{ message }, state] of [
+      [waiting, 'cancelled'],
+      [dispatched, 'dispatched'],
+    ] as const)
+      expect(await governance.cancelWaiting(conversation, message.id)).toEqual({
+        outcome: 'too-late',
+        message: { ...message, state },
+      });
+    expect(await governance.cancelWaiting(newConversationId(), dispatched.message.id)).toBeNull();
+    expect(governance.lastSeq()).toBe(seq);
+    await governance.cancel(dispatched.message.id, null);
+  });
+
+  test('a conversation of which everything was cancelled before its dispatch has told nothing', async () => {
+    const { specialist } = (await governance.findConversation(conversation))!;
+    const { id } = await governance.createConversation(newConversationId(), specialist);
+    const send = async () => {
+      const input = { id: newMessageId(), conversation: id, blocks: [], digest: digest('a'), key: null };
+      await governance.accept(input);
+      return input.id;
+    };
+    await governance.cancelWaiting(id, await send());
+    expect(await governance.isUntold(id)).toBe(true);
+    const message = await send();
+    await governance.dispatch(message, 1, 'warm');
+    await governance.cancel(message, null);
+    expect(await governance.isUntold(id)).toBe(false);
+  });
+
+  test('a key is found with its message, behind what is being accepted', async () => {
+    expect(await governance.findKeyed(conversation, 'sought')).toBeNull();
+    const accepting = Promise.all([...Array.from({ length: 10 }, () => accept()), accept('sought')]);
+    const found = await governance.findKeyed(conversation, 'sought');
+    const accepted = await accepting;
+    expect(found).toEqual({ message: accepted.at(-1)!.message, digest: digest('a') });
+    expect(await governance.findKeyed(newConversationId(), 'sought')).toBeNull();
+    for (const { message } of accepted) await governance.cancel(message.id, null);
+  });
+
   test('a delivery needs a dispatch', async () => {
     const { message } = await accept();
     expect(await refusal(governance.deliver(message.id, locator(), timings, null))).toBe('conflict');

@@ -105,6 +105,7 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
       isUntold: (id) => conversations.isUntold(id),
       replaceSession: (id, lost, session) => conversations.replaceSession(id, lost, session),
       accept: (input) => messages.accept(input),
+      findKeyed: (conversation, key) => messages.findKeyed(conversation, key),
       findMessage: (conversation, id) => messages.find(conversation, id),
       dispatch: (id, watermark, admission) => messages.dispatch(id, watermark, admission),
       deliver: (id, locator, timings, card) => messages.deliver(id, locator, timings, card),
@@ -116,6 +117,7 @@ export async function openGovernance(options: GovernanceOptions): Promise<Opened
         return event;
       },
       cancel: (id, timings) => messages.cancel(id, timings),
+      cancelWaiting: (conversation, id) => messages.cancelWaiting(conversation, id),
       pending: () => messages.pending(),
       log: (conversation, body) => messages.log(conversation, body),
       eventsAfter: (seq, limit) => log.after(seq, limit),

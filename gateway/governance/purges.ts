@@ -2,7 +2,7 @@
 import type { Caller } from '../domain.ts';
 import { type ConversationId, newOperationId, type OperationId, type TokenId, type UserId } from '../ids.ts';
 import type { GovernanceCounts, PurgeCounts } from '../retention/counts.ts';
-import { type Sql, withDeadline } from './connection.ts';
+import { inserted, repeatable, type Sql, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
 import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
@@ -124,7 +124,7 @@ export class Purges {
   ): Promise<OperationId> {
     const id = newOperationId();
     const subject = { conversations: [...found.keys()], failedProseBefore: failedProseBefore?.toISOString() ?? null };
-    await withDeadline(
+    const begin = () =>
       this.#sql.begin(async (transaction) => {
         await transaction`
           insert into operations (id, kind, token, user_id, subject, begun_at)
@@ -136,15 +136,15 @@ export class Purges {
             from conversations where id = ${conversation}`;
           await transaction`update conversations set purge = ${id} where id = ${conversation}`;
         }
-      }),
-    );
+      });
+    await inserted(begin, 'operations_pkey');
     return id;
   }
 
   /** Its turns have ended: the session that it has now is the one that it had last. */
   async stopped(operation: OperationId, conversation: ConversationId): Promise<void> {
-    await withDeadline(
-      this.#sql`
+    await repeatable(
+      () => this.#sql`
         update purge_targets set step = 'stopped',
           session = coalesce((select session from conversations where id = ${conversation}), session)
         where operation = ${operation} and conversation = ${conversation}`,
@@ -152,15 +152,15 @@ export class Purges {
   }
 
   async advance(operation: OperationId, conversation: ConversationId, step: 'sessions' | 'files'): Promise<void> {
-    await withDeadline(
-      this.#sql`
+    await repeatable(
+      () => this.#sql`
         update purge_targets set step = ${step} where operation = ${operation} and conversation = ${conversation}`,
     );
   }
 
   /** The last step of a conversation, at once. Harmless again. */
   async erase(operation: OperationId, conversation: ConversationId): Promise<void> {
-    await withDeadline(
+    await repeatable(() =>
       this.#sql.begin(async (transaction) => {
         await transaction`
           update organization
@@ -177,7 +177,7 @@ export class Purges {
 
   /** The id of the session was kept for the last look whether something is left. */
   async finish(operation: OperationId, result: PurgeResult): Promise<void> {
-    await withDeadline(
+    await repeatable(() =>
       this.#sql.begin(async (transaction) => {
         await transaction`update purge_targets set session = null where operation = ${operation}`;
         await transaction`

@@ -3,7 +3,7 @@ import { type Caller, type Role, roles, type User } from '../domain.ts';
 import { newTokenId, type SpecialistId, type TokenId, type UserId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { reachOf } from '../reach.ts';
-import { type Sql, withDeadline } from './connection.ts';
+import { inserted, repeatable, type Sql, withDeadline } from './connection.ts';
 
 /** `egw_<role>_<43 characters>`: 256 random bits, recognisable by a secret scanner and by its owner. */
 const secretPattern = new RegExp(`^egw_(?:${roles.join('|')})_[0-9A-Za-z_-]{43}$`);
@@ -41,15 +41,16 @@ export class Tokens {
       user: id,
       reach: reachOf(role, id, user?.specialists ?? []),
     };
-    const made = await withDeadline(
-      this.#sql`
+    const made = await inserted(
+      () => this.#sql`
         insert into tokens (id, role, name, user_id, digest, created_at)
         select ${caller.token}::text, ${role}::text, ${name}::text, ${id}::text, ${digestOf(secret)}::text,
           ${new Date()}::timestamptz
         where ${id}::text is null or exists (select 1 from users where id = ${id}::text and disabled_at is null)
         returning id`,
+      'tokens_pkey',
     );
-    if (made.length === 0) throw new Problem('conflict', 'This user is disabled and gets no token');
+    if (made?.length === 0) throw new Problem('conflict', 'This user is disabled and gets no token');
     return { caller, secret };
   }
 
@@ -71,8 +72,8 @@ export class Tokens {
 
   /** Revokes all that a person has. */
   async revokeOf(user: UserId): Promise<readonly TokenId[]> {
-    const rows = await withDeadline(
-      this.#sql<{ id: TokenId }[]>`
+    const rows = await repeatable(
+      () => this.#sql<{ id: TokenId }[]>`
         update tokens set revoked_at = ${new Date()} where user_id = ${user} and revoked_at is null returning id`,
     );
     this.#forget((caller) => caller.user === user);

@@ -2,7 +2,7 @@
 import type { Role, User } from '../domain.ts';
 import { newUserId, type SpecialistId, type UserId } from '../ids.ts';
 import { Problem } from '../problem.ts';
-import { type Sql, violates, withDeadline } from './connection.ts';
+import { inserted, repeatable, type Sql, violates, withDeadline } from './connection.ts';
 import type { Page } from './governance.ts';
 import { ordinalOf, pageOf } from './ordinal-cursor.ts';
 
@@ -26,15 +26,15 @@ export class Users {
 
   async create(name: string, role: Role, specialists: readonly SpecialistId[]): Promise<User> {
     const user = { id: newUserId(), name, role, specialists, createdAt: new Date(), disabledAt: null };
-    await knownSpecialists(
+    const add = () =>
       this.#sql.begin(async (transaction) => {
         await transaction`
           insert into users (id, name, role, created_at) values (${user.id}, ${name}, ${role}, ${user.createdAt})`;
         for (const specialist of specialists) {
           await transaction`insert into user_specialists (user_id, specialist) values (${user.id}, ${specialist})`;
         }
-      }),
-    );
+      });
+    await knownSpecialists(inserted(add, 'users_pkey'));
     return user;
   }
 
@@ -57,7 +57,8 @@ export class Users {
 
   /** No new token can be made from then on. */
   async disable(id: UserId): Promise<User | null> {
-    await withDeadline(this.#sql`update users set disabled_at = coalesce(disabled_at, ${new Date()}) where id = ${id}`);
+    const at = new Date();
+    await repeatable(() => this.#sql`update users set disabled_at = coalesce(disabled_at, ${at}) where id = ${id}`);
     return this.find(id);
   }
 
@@ -66,7 +67,7 @@ export class Users {
     const user = await this.find(id);
     if (user === null) return null;
     if (user.role !== 'expert') throw new Problem('conflict', 'Only an expert works for chosen specialists');
-    await knownSpecialists(
+    const replace = () =>
       this.#sql.begin(async (transaction) => {
         // Of two at once the later one holds, and neither meets the other's rows.
         await transaction`select from users where id = ${id} for update`;
@@ -74,8 +75,8 @@ export class Users {
         for (const specialist of specialists) {
           await transaction`insert into user_specialists (user_id, specialist) values (${id}, ${specialist})`;
         }
-      }),
-    );
+      });
+    await knownSpecialists(repeatable(replace));
     return { ...user, specialists };
   }
 
@@ -90,7 +91,7 @@ export class Users {
 
 async function knownSpecialists(work: Promise<unknown>): Promise<void> {
   try {
-    await withDeadline(work);
+    await work;
   } catch (error) {
     if (!violates(error, 'user_specialists_specialist_fkey')) throw error;
     throw new Problem('not-found', 'There is no such specialist');

@@ -156,6 +156,29 @@ describe('what is sent', () => {
     await expectNothingNameless();
   });
 
+  test('with its key a message gets its answer when there is no room for its files, and none are stored for it', async () => {
+    const key = { 'idempotency-key': `k-${crypto.randomUUID()}` };
+    const files = Array.from({ length: 4 }, (_, index) => ({
+      bytes: new Uint8Array(8 * mebibyte - 1_000 - index),
+      name: `${index}.bin`,
+      type: 'application/x-large',
+    }));
+    const first = await send(['full', ...files], key);
+    expect(first.status).toBe(202);
+    const requests = authority.requests();
+    const again = await send(['full', ...files], key);
+    expect([again.status, again.body.message?.id]).toEqual([202, first.body.message!.id]);
+    expect(authority.requests()).toBe(requests);
+    const other = await send(['full', ...files.slice(1), files[0]!], key);
+    expect([other.status, other.problem]).toEqual([422, 'idempotency-key-reused']);
+    const larger = await send(['full', { bytes: new Uint8Array(8 * mebibyte + 1), name: 'x' }], key);
+    expect([larger.status, larger.problem]).toEqual([413, 'body-too-large']);
+    const unkeyed = await send(['full', ...files]);
+    expect([unkeyed.status, unkeyed.problem]).toEqual([413, 'quota-exceeded']);
+    expect(await inbound()).toHaveLength(4);
+    await expectNothingNameless();
+  }, 60_000);
+
   test('200 files in one message', async () => {
     const files = Array.from({ length: 200 }, (_, index) => ({ bytes: `number ${index}`, name: `${index}.txt` }));
     expect((await send(['many', ...files])).status).toBe(202);

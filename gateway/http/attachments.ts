@@ -1,5 +1,6 @@
 /** A message as a multipart form: its `text` parts and `file` parts become content blocks, in their order. */
 import type { ContentBlock, Conversation, Message } from '../domain.ts';
+import type { Comparison } from '../files/comparison.ts';
 import type { Delivery } from '../files/inbox.ts';
 import type { TokenId } from '../ids.ts';
 import { Problem } from '../problem.ts';
@@ -45,34 +46,52 @@ export async function submitForm(
   }
 }
 
-async function receiveAndSubmit(
-  { inbox, turns, limits, requests, server }: HttpContext,
-  { request, boundary }: MultipartForm,
-  order: MessageOrder,
-): Promise<Message> {
-  const delivery = await inbox.begin(order.conversation.id, declaredBytes(request) ?? 0);
+async function receiveAndSubmit(context: HttpContext, form: MultipartForm, order: MessageOrder): Promise<Message> {
+  const { inbox, turns } = context;
+  const { conversation, idempotencyKey } = order;
+  // Before any limit that only new files have to meet.
+  if (idempotencyKey !== null && (await turns.isKeyUsed(conversation.id, idempotencyKey))) {
+    const blocks = await readForm(context, form, order, inbox.compare());
+    const message = await turns.repeated({ ...order, content: { blocks } });
+    // Its conversation was erased meanwhile.
+    if (message === null) throw new Problem('not-found', 'There is no such conversation any more');
+    return message;
+  }
+  const delivery = await inbox.begin(conversation.id, declaredBytes(form.request) ?? 0);
   try {
-    // Bun ends a request that is silent for long; this one is silent while the cloud is slow, and has limits of its own.
-    server()?.timeout(request, 0);
-    const givenUp = requests.givenUp(order.conversation.id);
-    const body = streamBody(request, delivery.roomBytes + overheadBytes, limits.bodySeconds, givenUp);
-    const blocks: ContentBlock[] = [];
-    let textBytes = 0;
-    for await (const part of partsOf(body, boundary, limits.messageParts)) {
-      const block = isFile(part)
-        ? await receive(delivery, part)
-        : await textBlock(part, limits.messageBytes - textBytes, limits.messageBytes);
-      if (block.type === 'text') textBytes += Buffer.byteLength(block.text as string);
-      blocks.push(block);
-    }
-    if (blocks.length === 0) throw new Problem('unprocessable-message', 'A message needs at least one part');
-    const content = { blocks };
+    const content = { blocks: await readForm(context, form, order, delivery) };
     const refusal = turns.refusal(content);
     if (refusal !== null) throw refusal;
     return await delivery.deliver(() => turns.submit({ ...order, content }));
   } finally {
     await delivery.discard();
   }
+}
+
+type Receiver = Pick<Delivery | Comparison, 'roomBytes' | 'receive'>;
+
+/** The blocks of a form, whose files go to `receiver` as they come. */
+async function readForm(
+  { limits, requests, server }: HttpContext,
+  { request, boundary }: MultipartForm,
+  { conversation }: MessageOrder,
+  receiver: Receiver,
+): Promise<readonly ContentBlock[]> {
+  // Bun ends a request that is silent for long; this one is silent while the cloud is slow, and has limits of its own.
+  server()?.timeout(request, 0);
+  const givenUp = requests.givenUp(conversation.id);
+  const body = streamBody(request, receiver.roomBytes + overheadBytes, limits.bodySeconds, givenUp);
+  const blocks: ContentBlock[] = [];
+  let textBytes = 0;
+  for await (const part of partsOf(body, boundary, limits.messageParts)) {
+    const block = isFile(part)
+      ? await receive(receiver, part)
+      : await textBlock(part, limits.messageBytes - textBytes, limits.messageBytes);
+    if (block.type === 'text') textBytes += Buffer.byteLength(block.text as string);
+    blocks.push(block);
+  }
+  if (blocks.length === 0) throw new Problem('unprocessable-message', 'A message needs at least one part');
+  return blocks;
 }
 
 /** Throws `invalid-request` for a part that is neither. */
@@ -86,8 +105,8 @@ function isFile({ name, fileName }: Part): boolean {
   throw new Problem('invalid-request', `A message consists of "text" parts and "file" parts: ${hint}`);
 }
 
-async function receive(delivery: Delivery, { content, fileName, contentType }: Part): Promise<ContentBlock> {
-  return (await delivery.receive(content, { fileName: fileName ?? '', mediaType: contentType })).block;
+async function receive(receiver: Receiver, { content, fileName, contentType }: Part): Promise<ContentBlock> {
+  return (await receiver.receive(content, { fileName: fileName ?? '', mediaType: contentType })).block;
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });

@@ -1,4 +1,4 @@
-/** Conversations: made, listed, read, and their running turn cancelled. */
+/** Conversations: made, listed, read, and their turns cancelled. */
 import * as v from 'valibot';
 import type { Caller, Conversation } from '../domain.ts';
 import type { Governance } from '../governance/governance.ts';
@@ -122,16 +122,17 @@ export function addConversations(app: App, context: HttpContext): void {
       query: cancelQuery,
       detail: operation(
         'Conversations',
-        'Cancel the running turn',
+        'Cancel the running turn, or a message',
         {
           200: {
-            description: 'Whether it ran and is being cancelled.',
+            description: 'Whether it is cancelled, or is being cancelled.',
             schema: v.object({ cancelled: v.boolean() }),
           },
         },
         {
           description:
-            'With `message` only when it is the turn of that message: a later one is not cancelled by mistake.',
+            'With `message` that message and no other: one that waits for its turn never reaches the agent, and the turn of one ' +
+            'that runs is ended. The same answer again when it is asked for again.',
         },
       ),
     },

@@ -227,13 +227,11 @@ class SocketSession {
     const idempotencyKey = checkIdempotencyKey(frame.idempotencyKey ?? null);
     const order = { conversation, idempotencyKey, receivedAt };
     if (!('parts' in frame)) return await turns.submit({ ...order, content: contentOf(frame) });
-    return await uploads.send(
-      this.#caller.token,
-      conversation.id,
-      frame.parts,
-      (blocks) => turns.submit({ ...order, content: { blocks } }),
-      (blocks) => turns.refusal({ blocks }),
-    );
+    return await uploads.send(this.#caller.token, conversation.id, frame.parts, {
+      refusal: (blocks) => turns.refusal({ blocks }),
+      repeated: (blocks) => turns.repeated({ ...order, content: { blocks } }),
+      accept: (blocks) => turns.submit({ ...order, content: { blocks } }),
+    });
   }
 
   #require(route: Route): void {
@@ -243,7 +241,7 @@ class SocketSession {
   }
 
   #refuse(error: unknown, id: ClientFrame['id']): void {
-    let problem = problemOf(error);
+    let problem = problemOf(error, true);
     if (problem === null) {
       const request = crypto.randomUUID();
       this.#context.logger.error('a WebSocket frame failed', { request, error });

@@ -83,6 +83,18 @@ export class ScriptedTurns implements Turns {
     return acceptance.message;
   }
 
+  async repeated({ content, conversation, idempotencyKey }: Submission): Promise<Message | null> {
+    const known = idempotencyKey === null ? null : await this.#governance.findKeyed(conversation.id, idempotencyKey);
+    if (known === null) return null;
+    const digest = new Bun.CryptoHasher('sha256').update(JSON.stringify(content)).digest('hex');
+    if (known.digest !== digest) throw new Problem('idempotency-key-reused', 'Another body');
+    return known.message;
+  }
+
+  async isKeyUsed(conversation: ConversationId, key: string): Promise<boolean> {
+    return (await this.#governance.findKeyed(conversation, key)) !== null;
+  }
+
   async start(id: MessageId): Promise<void> {
     this.#bus.publish(await this.#governance.dispatch(id, 0, 'warm'));
   }
@@ -219,6 +231,9 @@ const emptyFiles: ConversationFiles = {
 /** Of an organization that takes no files. */
 const closedInbox: Inbox = {
   begin: () => Promise.reject(new Problem('agentfs-unavailable', 'This test has no files')),
+  compare: () => {
+    throw new Problem('agentfs-unavailable', 'This test has no files');
+  },
   drop: async () => undefined,
   removeLeftOvers: async () => undefined,
 };

@@ -1,4 +1,5 @@
 /** Problem documents as responses (RFC 9457): whatever goes wrong, a client gets one of these and nothing else. */
+import { Unanswered } from '../governance/connection.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
 import { commonHeaders } from './responses.ts';
 
@@ -16,9 +17,17 @@ export function problemResponse(document: ProblemDocument, headers: Readonly<Rec
   return response;
 }
 
-/** The problem in whatever was thrown; null when it is a fault of ours that a client must not see. */
-export function problemOf(error: unknown): Problem | null {
+/**
+ * The problem in whatever was thrown; null when it is a fault of ours that a client must not see. `changes`: something was
+ * asked for that may have been done.
+ */
+export function problemOf(error: unknown, changes: boolean): Problem | null {
   if (error instanceof Problem) return error;
+  if (error instanceof Unanswered) {
+    return changes
+      ? new Problem('outcome-unknown', 'The database did not answer. Look whether it was done before you ask again.')
+      : new Problem('not-ready', 'The database does not answer. Try again in a moment.');
+  }
   // Elysia wraps what a body parser throws.
   if (error instanceof Error && error.cause instanceof Problem) return error.cause;
   return null;

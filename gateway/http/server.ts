@@ -106,7 +106,7 @@ export function createServer(deps: ServerDeps): HttpServer {
     if (`${request.method} ${route}` !== call.route) throw new Error(`authorized ${call.route}, routed ${route}`);
   });
   app.onError(({ error, request }) => {
-    const problem = problemOf(error);
+    const problem = problemOf(error, request.method !== 'GET');
     if (problem !== null) return refusal(problem, request);
     const call = calls.get(request);
     logger.error('a request failed', { request: call?.id, route: call?.route, error });

@@ -124,6 +124,27 @@ test('announced, sent, named: the message has its blocks, each file is there onc
   expect(await nameless()).toBe(0);
 });
 
+test('announced anew, as after a restart, a known message gets its answer and nothing of it is stored again', async () => {
+  const upload = async (contents: string) => {
+    const path = await announce('x.txt');
+    expect((await put(path, contents)).status).toBe(200);
+    return { type: 'message.send', idempotencyKey: 'anew', parts: [{ text: 'see' }, uploadOf(path)] };
+  };
+  const first = await ask(await upload('contents'));
+  expect(first.type).toBe('message.sent');
+  const before = await inbound();
+  const again = await upload('contents');
+  expect(await nameless()).toBe(1);
+  expect((await ask(again)).message?.id).toBe(first.message!.id);
+  expect([await inbound(), await nameless()]).toEqual([before, 0]);
+  expect((await ask(again)).message?.id).toBe(first.message!.id);
+  const other = await upload('other contents');
+  expect(problemOf(await ask(other))).toBe('idempotency-key-reused');
+  expect(await inbound()).toEqual(before);
+  expect((await ask({ ...other, idempotencyKey: 'other' })).type).toBe('message.sent');
+  expect([(await inbound()).length, await nameless()]).toEqual([2, 0]);
+});
+
 test('a refused message names nothing, and its uploads can be sent again', async () => {
   const path = await announce('x.txt');
   await put(path, 'contents');

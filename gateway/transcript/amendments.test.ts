@@ -333,21 +333,27 @@ describe('what a child has not read', () => {
   test('is found again by the next process, with what the last one did not come to record', async () => {
     const locator = await say('assistant', 'one');
     await edit(locator, 'one', 'two');
+    // Carries out a change and answers nothing any more.
+    let isSilent = false;
+    const answer = <T>(result: T, changes: boolean): T => {
+      isSilent ||= changes;
+      if (isSilent) throw new HranaError('timeout', 'TIMEOUT', 'no answer');
+      return result;
+    };
     const cut = make({
-      batch: async (...args) => {
-        await db.database.batch(...args);
-        throw new HranaError('timeout', 'TIMEOUT', 'no answer');
-      },
-      execute: async (sql, args) => {
-        const result = await db.database.execute(sql, args);
-        if (sql.includes('UPDATE messages')) throw new HranaError('timeout', 'TIMEOUT', 'no answer');
-        return result;
-      },
+      batch: async (...args) => answer(isSilent ? [] : await db.database.batch(...args), true),
+      execute: async (sql, args) =>
+        answer(isSilent ? { rows: [] } : await db.database.execute(sql, args), sql.includes('UPDATE messages')),
     });
     const unknown = cut.edit({ conversation, locator, basis: etagOf('two'), text: 'three', caller });
-    expect((await refusal(unknown)).problem).toBe('sessiondb-unavailable');
+    const unavailable = {
+      problem: 'sessiondb-unavailable',
+      document: { detail: expect.stringContaining('Whether it was changed is not known') },
+    };
+    expect(await refusal(unknown)).toMatchObject(unavailable);
+    isSilent = false;
     const lost = cut.reply({ conversation, text: 'hello', idempotencyKey: 'k', caller });
-    expect((await refusal(lost)).problem).toBe('sessiondb-unavailable');
+    expect(await refusal(lost)).toMatchObject(unavailable);
     // Intended and never done.
     const intent = { conversation: conversation.id, by: caller } as const;
     await governance.amendments.intend({ ...intent, kind: 'edit', locator, was: etagOf('x'), becomes: etagOf('y') });
@@ -365,6 +371,69 @@ describe('what a child has not read', () => {
     const third = make(db.database);
     await third.start();
     expect(third.unread(conversation.id)).toEqual([]);
+  });
+});
+
+describe('an answer that is lost', () => {
+  /** The next change loses its answer, or is lost itself on its way; what is asked for behind it is answered. */
+  function losing(what: 'answer' | 'request'): void {
+    let left = 1;
+    const once = async <T>(changes: boolean, work: () => Promise<T>): Promise<T> => {
+      const isIt = changes && left-- > 0;
+      const result = isIt && what === 'request' ? null : await work();
+      if (isIt || result === null) throw new HranaError('unreachable', 'UNREACHABLE', 'the connection was cut');
+      return result;
+    };
+    amendments = make({
+      batch: (...args) => once(true, () => db.database.batch(...args)),
+      execute: (sql, args) => once(sql.includes('UPDATE messages'), () => db.database.execute(sql, args)),
+    });
+  }
+  const kinds: ('answer' | 'request')[] = ['answer', 'request'];
+
+  test.each(kinds)('an edit is done once and says so (%s)', async (what) => {
+    const locator = await say('assistant', 'one');
+    losing(what);
+    expect(await edit(locator, 'one', 'two')).toMatchObject({ locator, text: 'two', etag: etagOf('two') });
+    expect(await texts()).toEqual(['assistant: two']);
+    expect(events).toMatchObject([{ type: 'transcript.edited', locator }]);
+    expect(await db.search('two')).toContain(rowOf(locator));
+  });
+
+  test('an edit that somebody else overwrote meanwhile is lost, and says so', async () => {
+    const locator = await say('assistant', 'one');
+    const other = make(db.database);
+    amendments = make({
+      batch: (...args) => db.database.batch(...args),
+      execute: async (sql, args) => {
+        if (!sql.includes('UPDATE messages')) return db.database.execute(sql, args);
+        await other.edit({ conversation, locator, basis: etagOf('one'), text: 'theirs', caller });
+        throw new HranaError('unreachable', 'UNREACHABLE', 'the connection was cut');
+      },
+    });
+    expect((await refusal(edit(locator, 'one', 'two'))).problem).toBe('precondition-failed');
+    expect(await texts()).toEqual(['assistant: theirs']);
+  });
+
+  test.each(kinds)('a human reply is one row, counted once (%s)', async (what) => {
+    await say('user', 'q');
+    losing(what);
+    const { locator } = await reply('from a human', 'key');
+    expect(await texts()).toEqual(['user: q', 'assistant: from a human']);
+    expect(await db.messageCount(session)).toBe(2);
+    expect(events).toMatchObject([{ type: 'transcript.appended', locator }]);
+    expect((await reply('from a human', 'key')).locator).toBe(locator);
+    expect(await texts()).toHaveLength(2);
+  });
+
+  test.each(kinds)('a duplicate is taken out once and says so (%s)', async (what) => {
+    await say('user', 'q');
+    await say('assistant', 'twice');
+    const locator = await say('assistant', 'twice');
+    losing(what);
+    expect(await amendments.removeDuplicate(conversation, locator, caller)).toMatchObject({ locator });
+    expect(await texts()).toEqual(['user: q', 'assistant: twice']);
+    expect(events).toMatchObject([{ type: 'transcript.edited', locator }]);
   });
 });
 

@@ -107,6 +107,7 @@ export function createAmendments({ database, log, bus, sessionOf, logger }: Amen
         // Whether it was done is found out at the next start.
         const change = intent.kind === 'reply' ? null : changeOf(intent, intent.locator);
         remember(conversation, { id, change });
+        if (error instanceof Problem) throw unknownAmendment(error);
       } else {
         forget(conversation, (one) => one.id === id);
         await log.drop(id);
@@ -211,6 +212,14 @@ export function createAmendments({ database, log, bus, sessionOf, logger }: Amen
     if (kind === 'removal') return turn === null ? locator : null;
     return turn?.etag === becomes ? turn.locator : null;
   }
+}
+
+/** The authority was asked again, and did not answer either. */
+function unknownAmendment({ cause }: Problem): Problem {
+  const detail = 'The transcript does not answer. Whether it was changed is not known: read it before you try again.';
+  const problem = new Problem('sessiondb-unavailable', detail);
+  problem.cause = cause;
+  return problem;
 }
 
 /** Of a removal nothing comes back: a child writes no row of which it has read none. */

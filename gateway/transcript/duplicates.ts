@@ -8,7 +8,7 @@ import type { Locator } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { humanPrefix } from './human-mark.ts';
 import { decodeLocator, encodeLocator } from './locator.ts';
-import { type SqlWriter, writing } from './row-writer.ts';
+import { type SqlWriter, unlessUnknown, writing } from './row-writer.ts';
 import { batched, etagOf, kept, lineage } from './sessiondb.ts';
 
 export interface Duplicate {
@@ -58,6 +58,11 @@ const takeBack = `
   )
   RETURNING id`;
 
+/** What {@link takeBack} leaves: of one whose answer was lost this tells. */
+const takenBack = `
+  SELECT 1 FROM messages
+  WHERE id = ? AND session_id = ? AND timestamp = ? AND content IS ? AND active = 0 AND compacted = 0`;
+
 const countLive = `
   UPDATE sessions SET message_count = (SELECT count(*) FROM messages WHERE session_id = ?1 AND active = 1)
   WHERE id = ?1`;
@@ -105,14 +110,20 @@ export async function takeOut(database: SqlWriter, { locator, original, text }: 
   const [row, first] = [decodeLocator(locator), decodeLocator(original)];
   if (row === null || first === null) throw new Error('a duplicate without a place');
   const args: SqlArgument[] = [row.row, row.session, { real: row.timestamp }, text, first.row, text];
-  const [taken] = await writing(() =>
-    database.batch(
-      [
-        { sql: takeBack, args },
-        { sql: countLive, args: [row.session] },
-      ],
-      { transaction: true },
-    ),
-  );
-  if (taken?.rows.length !== 1) throw new Problem('conflict', 'The rows have changed meanwhile. List them again.');
+  const take = () =>
+    writing(() =>
+      database.batch(
+        [
+          { sql: takeBack, args },
+          { sql: countLive, args: [row.session] },
+        ],
+        { transaction: true },
+      ),
+    );
+  const answered = await unlessUnknown(take);
+  const [taken] = answered ?? (await take());
+  if (taken?.rows.length === 1) return;
+  const isTaken =
+    answered === null && (await writing(() => database.execute(takenBack, args.slice(0, 4)))).rows.length === 1;
+  if (!isTaken) throw new Problem('conflict', 'The rows have changed meanwhile. List them again.');
 }

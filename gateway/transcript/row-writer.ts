@@ -82,8 +82,12 @@ export function createRowWriter(database: SqlWriter): RowWriter {
 
   return {
     async edit(session, locator, basis, text) {
+      let isUnknown = false;
       for (let attempt = 0; attempt < editAttempts; attempt += 1) {
         const row = await locate(database, session, locator);
+        const now = row?.shown('canonical') ?? null;
+        // Of an edit only the answer was lost.
+        if (isUnknown && now?.text === text) return now;
         const turn = editable(row, basis, text);
         if (row === null || turn.text === text) return turn;
         const { address, content, active } = row;
@@ -92,8 +96,12 @@ export function createRowWriter(database: SqlWriter): RowWriter {
           ...[text, address.row, ...copies, content],
           ...[address.row, address.session, { real: address.timestamp }, active, content],
         ];
-        const { rows } = await writing(() => database.execute(editRows(copies.length), args));
-        if (rows.some(([id]) => id === address.row)) return { ...turn, text, etag: etagOf(text) };
+        const rows = await unlessUnknown(async () => {
+          const edited = await writing(() => database.execute(editRows(copies.length), args));
+          return edited.rows;
+        });
+        isUnknown ||= rows === null;
+        if (rows?.some(([id]) => id === address.row)) return { ...turn, text, etag: etagOf(text) };
       }
       throw new Problem('conflict', 'The row keeps changing at this moment. Read it and try again.');
     },
@@ -108,16 +116,20 @@ export function createRowWriter(database: SqlWriter): RowWriter {
     },
 
     async append(session, mark, text) {
-      const timestamp = { real: clock() };
-      await writing(() =>
-        database.batch(
-          [
-            { sql: appendRow, args: [text, timestamp, mark.whole, session, mark.ofKey, endOf(mark)] },
-            { sql: countRow, args: [session, session, timestamp, mark.whole] },
-          ],
-          { transaction: true },
-        ),
-      );
+      const add = () => {
+        const timestamp = { real: clock() };
+        return writing(() =>
+          database.batch(
+            [
+              { sql: appendRow, args: [text, timestamp, mark.whole, session, mark.ofKey, endOf(mark)] },
+              { sql: countRow, args: [session, session, timestamp, mark.whole] },
+            ],
+            { transaction: true },
+          ),
+        );
+      };
+      // The mark lets it be there once: when only the answer was lost nothing is added now, and nothing is counted.
+      if ((await unlessUnknown(add)) === null) await add();
     },
   };
 }
@@ -172,6 +184,16 @@ function lost({ locator, text, etag }: TranscriptTurn, attempted: string): Probl
 /** True when the authority did not answer: the write may have happened. */
 export function outcomeUnknown(error: unknown): boolean {
   return error instanceof Problem && error.cause instanceof HranaError && error.cause.kind !== 'sql';
+}
+
+/** Null when it is not known whether `work` was done. */
+export async function unlessUnknown<T>(work: () => Promise<T>): Promise<T | null> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!outcomeUnknown(error)) throw error;
+    return null;
+  }
 }
 
 /** Runs a write, again when it met a lock. Failures of the authority are `sessiondb-unavailable` Problems. */

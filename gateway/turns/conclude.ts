@@ -20,22 +20,27 @@ export interface Conclusion {
 }
 
 /**
- * Decides and commits what becomes of the message. Rejects when governance cannot be reached: the message then stays as it
- * is stored and is recovered at the next start.
+ * Decides and commits what becomes of the message; null when it was cancelled while it waited, which is recorded already.
+ * Rejects when governance cannot be reached: the message then stays as it is stored and is recovered at the next start.
  */
 export async function conclude(
   parts: TurnParts,
   order: TurnOrder,
-  report: Exclude<TurnReport, { kind: 'not-stored' }>,
+  report: Extract<TurnReport, { kind: 'prompted' | 'not-prompted' }>,
   stopped: StopReason | null,
   marks: TurnMarks,
-): Promise<Conclusion> {
+): Promise<Conclusion | null> {
   if (report.kind === 'not-prompted') {
     const settlement: Settlement =
       stopped === 'by-client'
         ? { outcome: 'cancelled' }
         : { outcome: 'failed', problem: (stopped === 'deadline' ? overdue() : report.problem).document };
-    return { settlement, ...(await commit(parts, order, settlement, marks)) };
+    try {
+      return { settlement, ...(await commit(parts, order, settlement, marks)) };
+    } catch (error) {
+      if (!(error instanceof Problem) || error.problem !== 'conflict') throw error;
+      return null;
+    }
   }
   const { end, streamed, sessiondbFailed } = report;
   const facts = { end, stopped: stopped === 'shutdown' ? null : stopped, streamed, sessiondbFailed };

@@ -6,7 +6,7 @@ import { chunkText, isModelUpdate } from '../acp/agent-profile.ts';
 import type { HeldAttachment } from '../acp/attachments.ts';
 import { type AgentClient, connectAgent } from '../acp/client.ts';
 import { ClientStream } from '../cards/client-stream.ts';
-import type { ContentBlock, Message } from '../domain.ts';
+import type { ContentBlock, LoggedEvent, Message } from '../domain.ts';
 import type { ConversationId, MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { unlessAborted, within } from '../waits.ts';
@@ -56,7 +56,9 @@ export type TurnReport =
   /** Nothing was sent to the agent. */
   | { readonly kind: 'not-prompted'; readonly problem: Problem }
   /** There is no such message: nothing was sent and nothing is to be recorded. */
-  | { readonly kind: 'not-stored' };
+  | { readonly kind: 'not-stored' }
+  /** It was cancelled before it could be dispatched, and that is recorded: nothing was sent. */
+  | { readonly kind: 'withdrawn' };
 
 /** The end of the streamed text that is kept to quote a stated failure, in characters. */
 const streamedTail = 2_000;
@@ -138,7 +140,9 @@ export async function dispatch(
     if (unread.length > 0) await parts.amendments.mend(session, unread);
     const ready = { session, watermark: await asked };
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
-    parts.bus.publish(await parts.governance.dispatch(order.message, ready.watermark, attachment.admission));
+    const dispatched = await tryDispatch(parts, order.message, ready.watermark, attachment.admission);
+    if (dispatched === null) return { kind: 'withdrawn' };
+    parts.bus.publish(dispatched);
     steps.dispatched(message);
     if (control.stopped !== null) return { kind: 'not-prompted', problem: stoppedBefore() };
     keepChild = false;
@@ -204,6 +208,19 @@ function watermark(parts: TurnParts, conversation: ConversationId, attachment: H
 
 async function sessionOf(parts: TurnParts, conversation: ConversationId): Promise<string | null> {
   return (await parts.governance.findConversation(conversation))?.session ?? null;
+}
+
+/** Null when the message waits no more: a cancel was first. */
+async function tryDispatch(
+  { governance }: TurnParts,
+  ...[message, watermark, admission]: Parameters<TurnParts['governance']['dispatch']>
+): Promise<LoggedEvent | null> {
+  try {
+    return await governance.dispatch(message, watermark, admission);
+  } catch (error) {
+    if (error instanceof Problem && error.problem === 'conflict') return null;
+    throw error;
+  }
 }
 
 const stoppedBefore = (): Problem =>

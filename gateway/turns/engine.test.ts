@@ -9,6 +9,7 @@ import { embeddedDatabase, type TestDatabase } from '../governance/databases.fix
 import type { Governance } from '../governance/governance.ts';
 import { openGovernance } from '../governance/postgres.ts';
 import { type Locator, newConversationId, newMessageId } from '../ids.ts';
+import { Problem } from '../problem.ts';
 import { createSchema, readerOf } from '../transcript/local-sessiondb.fixture.ts';
 import { decodeLocator } from '../transcript/locator.ts';
 import { createTranscript, type SqlReader } from '../transcript/sessiondb.ts';
@@ -374,6 +375,18 @@ describe('failures leave the next message working', () => {
     expect(await createTranscript(reader).watermark()).toBe(4);
   });
 
+  test('governance does not answer before the prompt: that is its failure, and the next one works', async () => {
+    const failing: Governance = { ...governance, bindSession: () => Promise.reject(new Error('connection lost')) };
+    engine = makeEngine({ governance: failing });
+    const message = await send('reply lost');
+    expect(problemOf(message)).toBe('turn-interrupted');
+    expect(await stored(message)).toEqual(message);
+    await engine.close(0);
+    engine = makeEngine();
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+    expect(wire().filter(({ method }) => method === 'session/prompt')).toHaveLength(1);
+  });
+
   test('governance fails at the delivery: the message stays dispatched and the next start delivers it', async () => {
     const failing: Governance = { ...governance, deliver: () => Promise.reject(new Error('connection lost')) };
     engine = makeEngine({ governance: failing });
@@ -408,10 +421,17 @@ describe('a session that SessionDB does not have', () => {
   });
 
   test('is replaced when it was lost between its routing and its first prompt', async () => {
-    const failing: Governance = { ...governance, dispatch: () => Promise.reject(new Error('connection lost')) };
-    engine = makeEngine({ governance: failing });
-    const message = await settled(await submit('reply one'));
-    expect(message.state).toBe('accepted');
+    const reached = Promise.withResolvers<void>();
+    const dying: Governance = {
+      ...governance,
+      dispatch: () => {
+        reached.resolve();
+        return new Promise(() => undefined);
+      },
+    };
+    engine = makeEngine({ governance: dying });
+    const message = await submit('reply one');
+    await reached.promise;
     const lost = (await governance.findConversation(conversation.id))?.session;
     expect(lost).toBeString();
     await engine.close(0);
@@ -583,6 +603,244 @@ describe('stopping a turn', () => {
     await expect(engine.settled(conversation.id, newMessageId(), AbortSignal.timeout(1))).rejects.toMatchObject({
       problem: 'not-found',
     });
+  });
+});
+
+describe('cancelling a message that waits', () => {
+  const prompts = (): unknown[] => wire().filter(({ method }) => method === 'session/prompt');
+  const cancels = ({ id }: Message): number =>
+    events.filter((event) => event.type === 'turn.cancelled' && event.message === id).length;
+  /** A turn that is at work until it is cancelled. */
+  async function busy(): Promise<Message> {
+    const chunk = seen(isChunk);
+    const message = await submit('slow');
+    await chunk;
+    return message;
+  }
+
+  test('it is cancelled for good, who waits for it is told, its place is free, and the others keep their order', async () => {
+    engine = makeEngine({ limits: { queuePerConversation: 4 } });
+    const running = await busy();
+    const [one, two, three] = [await submit('reply 1'), await submit('reply 2'), await submit('reply 3')];
+    await expect(submit('reply 4')).rejects.toMatchObject({ problem: 'too-many-requests' });
+    const waiting = settled(two);
+    expect(await engine.cancel(conversation.id, two.id)).toBe(true);
+    expect(await waiting).toEqual({ ...two, state: 'cancelled' });
+    expect(await stored(two)).toEqual({ ...two, state: 'cancelled' });
+    const four = await submit('reply 4');
+    expect(await engine.cancel(conversation.id, running.id)).toBe(true);
+    const ends = await Promise.all([one, three, four].map(settled));
+    expect(await Promise.all(ends.map(replyText))).toEqual(['reply 1', 'reply 3', 'reply 4']);
+    expect(cancels(two)).toBe(1);
+    expect(events.filter((event) => 'message' in event && event.message === two.id).map(({ type }) => type)).toEqual([
+      'message.accepted',
+      'turn.cancelled',
+    ]);
+    expect(prompts()).toHaveLength(4);
+    const order = events.flatMap((event) => (event.type === 'turn.started' ? [event.message] : []));
+    expect(order).toEqual([running.id, one.id, three.id, four.id]);
+  });
+
+  test('asked for again, at once or later, the answer and the event are the same one', async () => {
+    const running = await busy();
+    const waiting = await submit('reply never');
+    const cancel = () => engine.cancel(conversation.id, waiting.id);
+    expect(await Promise.all(Array.from({ length: 10 }, cancel))).toEqual(Array(10).fill(true));
+    expect(await cancel()).toBe(true);
+    expect(cancels(waiting)).toBe(1);
+    expect(await engine.cancel(conversation.id, running.id)).toBe(true);
+    await settled(running);
+    expect(await engine.cancel(conversation.id, running.id)).toBe(true);
+    const done = await send('reply done');
+    expect(await engine.cancel(conversation.id, done.id)).toBe(false);
+    expect(prompts()).toHaveLength(2);
+  });
+
+  test('that of another conversation, and one that never was, are not found', async () => {
+    const running = await busy();
+    const waiting = await submit('reply kept');
+    const other = await newConversation();
+    for (const [where, id] of [
+      [other.id, waiting.id],
+      [other.id, running.id],
+      [conversation.id, newMessageId()],
+    ] as const)
+      await expect(engine.cancel(where, id)).rejects.toMatchObject({ problem: 'not-found' });
+    expect(await engine.cancel(other.id)).toBe(false);
+    await engine.cancel(conversation.id);
+    expect(await replyText(await settled(waiting))).toBe('reply kept');
+  });
+
+  test('one whose conversation waits for a seat', async () => {
+    engine = makeEngine({ limits: { runningTurns: 1 } });
+    const running = await busy();
+    const other = await newConversation();
+    const [never, after] = [await submit('reply never', null, other), await submit('reply after', null, other)];
+    expect(await engine.cancel(other.id)).toBe(false);
+    expect(await engine.cancel(other.id, never.id)).toBe(true);
+    expect((await settled(never)).state).toBe('cancelled');
+    await engine.cancel(conversation.id, running.id);
+    expect(await replyText(await settled(after))).toBe('reply after');
+    expect(prompts()).toHaveLength(2);
+  });
+
+  /** An engine whose dispatch stands still: before its statement, or behind it. */
+  function standing(at: 'before' | 'behind') {
+    const reached = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    const stop = async () => {
+      reached.resolve();
+      await go.promise;
+    };
+    const dispatch: Governance['dispatch'] = async (...order) => {
+      if (at === 'before') await stop();
+      const event = await governance.dispatch(...order);
+      if (at === 'behind') await stop();
+      return event;
+    };
+    engine = makeEngine({ governance: { ...governance, dispatch } });
+    return { reached: reached.promise, go: go.resolve };
+  }
+
+  test('the cancel is first: the dispatch finds nothing, and the child is given back warm', async () => {
+    await send('reply first');
+    const { reached, go } = standing('before');
+    const message = await submit('reply never');
+    const next = await submit('reply next');
+    await reached;
+    expect(await engine.cancel(conversation.id, message.id)).toBe(true);
+    expect((await settled(message)).state).toBe('cancelled');
+    go();
+    expect(await replyText(await settled(next))).toBe('reply next');
+    expect(await stored(message)).toMatchObject({ state: 'cancelled' });
+    expect(cancels(message)).toBe(1);
+    expect(prompts()).toHaveLength(2);
+    expect(machine.admissions.map(({ admission }) => admission)).toEqual(['cold', 'warm', 'warm']);
+  });
+
+  test('the dispatch is first, and nobody has heard of it: the turn is ended, and told once', async () => {
+    const { reached, go } = standing('behind');
+    const message = await submit('reply never');
+    await reached;
+    expect((await stored(message))?.state).toBe('dispatched');
+    expect(await engine.cancel(conversation.id, message.id)).toBe(true);
+    go();
+    expect((await settled(message)).state).toBe('cancelled');
+    expect(types()).toEqual(['message.accepted', 'turn.started', 'turn.cancelled']);
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+    expect(prompts()).toHaveLength(1);
+  });
+
+  test('both at once, again and again: each message ends in one state, and is prompted only if it was dispatched', async () => {
+    await send('reply first');
+    const outcomes = new Set<string>();
+    for (let round = 0; round < 20; round += 1) {
+      const message = await submit('slow-reply late');
+      await Bun.sleep(round / 4);
+      const cancelled = await engine.cancel(conversation.id, message.id);
+      const end = await settled(message);
+      const mine = events.filter((event) => 'message' in event && event.message === message.id).map(({ type }) => type);
+      outcomes.add(mine.join(' '));
+      expect(mine.filter((type) => type === 'turn.cancelled' || type === 'reply.delivered')).toHaveLength(1);
+      if (end.state === 'cancelled') expect(cancelled).toBe(true);
+      expect(await stored(message)).toEqual(end);
+    }
+    console.log(`what cancels met: ${[...outcomes].join(' | ')}`);
+  });
+
+  test('a turn that fails before its dispatch while it is being cancelled is cancelled', async () => {
+    const held = Promise.withResolvers<void>();
+    machine.gate = () => held.promise;
+    const failing: Governance = {
+      ...governance,
+      // As if the refusal of the attach had come before the cancel was heard of.
+      cancelWaiting: async (...which) => {
+        const cancellation = await governance.cancelWaiting(...which);
+        held.reject(new Error('all holders are at work'));
+        await Bun.sleep(50);
+        return cancellation;
+      },
+    };
+    engine = makeEngine({ governance: failing });
+    const message = await submit('reply never');
+    const waiting = settled(message);
+    expect(await engine.cancel(conversation.id, message.id)).toBe(true);
+    expect((await waiting).state).toBe('cancelled');
+    machine.gate = async () => undefined;
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+    expect(types().filter((type) => type !== 'message.accepted')).toEqual([
+      'turn.cancelled',
+      'turn.started',
+      'reply.delivered',
+    ]);
+  });
+
+  test('the process ends between the statement and its answer: the next one runs only the others', async () => {
+    const committed = Promise.withResolvers<void>();
+    const dying: Governance = {
+      ...governance,
+      cancelWaiting: async (...which) => {
+        await governance.cancelWaiting(...which);
+        committed.resolve();
+        return new Promise(() => undefined);
+      },
+    };
+    engine = makeEngine({ governance: dying });
+    await busy();
+    const never = await submit('reply never');
+    const kept = await submit('reply kept');
+    void engine.cancel(conversation.id, never.id);
+    await committed.promise;
+    await engine.close(1);
+    engine = makeEngine();
+    await engine.start();
+    expect(await replyText(await settled(kept))).toBe('reply kept');
+    expect(await engine.cancel(conversation.id, never.id)).toBe(true);
+    expect(await stored(never)).toMatchObject({ state: 'cancelled' });
+    expect(prompts()).toHaveLength(2);
+  });
+});
+
+describe('a key that was used is answered whatever is full', () => {
+  test('the line of the conversation, and that of all', async () => {
+    for (const limits of [{ queuePerConversation: 2 }, { queueTotal: 2 }, { queueBytes: 1 }]) {
+      await engine.close(0);
+      engine = makeEngine({ limits });
+      conversation = await newConversation();
+      const running = await submit('slow', 'first');
+      const chunk = seen(isChunk);
+      const second = 'queueBytes' in limits ? null : await submit('reply second', 'second');
+      await chunk;
+      await expect(submit('reply third', 'third')).rejects.toMatchObject({ problem: 'too-many-requests' });
+      expect(await submit('slow', 'first')).toMatchObject({ id: running.id, state: 'dispatched' });
+      if (second !== null) expect(await submit('reply second', 'second')).toEqual(second);
+      await expect(submit('reply other', 'first')).rejects.toMatchObject({ problem: 'idempotency-key-reused' });
+      await expect(submit('slow', null)).rejects.toMatchObject({ problem: 'too-many-requests' });
+      await engine.cancel(conversation.id, running.id);
+      await settled(running);
+      if (second !== null) await settled(second);
+      expect(await submit('slow', 'first')).toMatchObject({ id: running.id, state: 'cancelled' });
+    }
+  });
+
+  test('50 at once of which one takes the last place: one message, and 50 equal answers', async () => {
+    engine = makeEngine({ limits: { queuePerConversation: 2 } });
+    const chunk = seen(isChunk);
+    const running = await submit('slow');
+    await chunk;
+    const messages = await Promise.all(Array.from({ length: 50 }, () => submit('reply once', 'key')));
+    expect(new Set(messages.map(({ id }) => id)).size).toBe(1);
+    await engine.cancel(conversation.id, running.id);
+    expect(await replyText(await settled(messages[0] as Message))).toBe('reply once');
+  });
+
+  test('the log of what is written is full', async () => {
+    const first = await submit('reply first', 'key');
+    await settled(first);
+    const full: Governance = { ...governance, accept: () => Promise.reject(new Problem('not-ready', 'too many')) };
+    engine = makeEngine({ governance: full });
+    expect(await submit('reply first', 'key')).toMatchObject({ id: first.id, state: 'delivered' });
+    await expect(submit('reply new', 'new')).rejects.toMatchObject({ problem: 'not-ready' });
   });
 });
 

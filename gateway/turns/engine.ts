@@ -3,6 +3,7 @@
 import type { ChildEnd } from '../../machine/launch.ts';
 import { blocksProblem } from '../acp/agent-profile.ts';
 import { type Attachments, createAttachments } from '../acp/attachments.ts';
+import type { Message } from '../domain.ts';
 import type { EventBus } from '../events/events.ts';
 import type { Governance } from '../governance/governance.ts';
 import { type ConversationId, type MessageId, newMessageId } from '../ids.ts';
@@ -10,16 +11,17 @@ import { Problem } from '../problem.ts';
 import type { UnreadAmendments } from '../transcript/amendments.ts';
 import type { Transcript, TranscriptRow } from '../transcript/transcript.ts';
 import { within } from '../waits.ts';
+import { createCancel, type RunningTurn } from './cancel.ts';
 import { conclude, concluded } from './conclude.ts';
-import { dispatch, type TurnMarks, type TurnOrder } from './dispatch.ts';
+import { dispatch, type TurnMarks, type TurnOrder, type TurnReport } from './dispatch.ts';
 import { Flights } from './flights.ts';
 import { contentBlocks, contentBytes, contentDigest } from './intake.ts';
 import { defaultTurnLimits, type TurnLimits, type TurnLog, type TurnParts } from './parts.ts';
-import { TurnQueue } from './queue.ts';
+import { type Place, TurnQueue } from './queue.ts';
 import { recover } from './recovery.ts';
 import { SessionMemory } from './session-memory.ts';
 import { TurnControl } from './turn-control.ts';
-import type { Turns } from './turns.ts';
+import type { Submission, Turns } from './turns.ts';
 
 export interface TurnsOptions {
   readonly governance: Governance;
@@ -83,7 +85,9 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     running: limits.runningTurns,
   });
   const flights = new Flights();
-  const running = new Map<ConversationId, { readonly message: MessageId; readonly control: TurnControl }>();
+  const running = new Map<ConversationId, RunningTurn>();
+  /** The places of messages whose turn has not begun. */
+  const waiting = new Map<MessageId, Place>();
   /** What settling read is handed to those who wait for just that. It lives as long as the message or event in their hands. */
   const settledReplies = new WeakMap<object, TranscriptRow>();
   /** Conversations that are being erased; as many as were erased in the life of this process. */
@@ -104,6 +108,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
 
   /** One turn from its start to its end; never rejects. Resolves when the conversation can be attached again. */
   async function turn(order: TurnOrder): Promise<void> {
+    waiting.delete(order.message);
     if (retired.has(order.conversation)) return drop(order);
     const control = new TurnControl(limits.turnMs);
     running.set(order.conversation, { message: order.message, control });
@@ -123,14 +128,19 @@ export function createTurns(options: TurnsOptions): TurnEngine {
         released: (release) => {
           released = release;
         },
-      });
+      }).catch((error: unknown) => notBegun(order, error));
       control.end();
       if (report.kind === 'prompted') giveBack = report.giveBack;
       const message = await order.stored;
       if (report.kind === 'not-stored' || message === null) return;
       // A shutdown leaves the message as it is stored; the next start settles it.
       if (control.stopped === 'shutdown') return;
-      const conclusion = await conclude(parts, order, report, control.stopped, marks);
+      const conclusion =
+        report.kind === 'withdrawn' ? null : await conclude(parts, order, report, control.stopped, marks);
+      if (conclusion === null) {
+        flights.land({ ...message, state: 'cancelled' });
+        return;
+      }
       const landed = concluded(message, conclusion);
       if (conclusion.settlement.outcome === 'delivered')
         for (const one of [landed, ...conclusion.events]) settledReplies.set(one, conclusion.settlement.reply);
@@ -149,6 +159,64 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       await released;
     }
   }
+
+  /** What governance did not answer before the prompt is said as a failure: left as it is, the message would wait for a restart. */
+  function notBegun({ message }: TurnOrder, error: unknown): TurnReport {
+    log.warn('a turn could not begin', { message, reason: String(error) });
+    const detail = 'The database of the gateway did not answer before the turn began. Send the message again.';
+    return { kind: 'not-prompted', problem: new Problem('turn-interrupted', detail) };
+  }
+
+  function enqueue(place: Place, order: TurnOrder): void {
+    waiting.set(order.message, place);
+    place.run(() => turn(order));
+  }
+
+  /** Stores and queues a new message. */
+  async function accept({ conversation, content, idempotencyKey, receivedAt }: Submission): Promise<Message> {
+    const blocks = contentBlocks(content);
+    const place = queue.take(conversation.id, { stored: false, bytes: contentBytes(blocks) });
+    try {
+      const id = newMessageId();
+      const digest = contentDigest(blocks);
+      const accepting = governance.accept({ id, conversation: conversation.id, blocks, digest, key: idempotencyKey });
+      const stored = accepting.then(
+        (accepted) => {
+          if (accepted.outcome !== 'accepted') return null;
+          flights.begin(accepted.message);
+          return accepted.message;
+        },
+        // The submission itself fails with the reason.
+        () => null,
+      );
+      const order = {
+        message: id,
+        conversation: conversation.id,
+        session: conversation.session,
+        blocks,
+        receivedAt,
+        stored,
+      };
+      // Side by side: a client waits for both. A key may turn out to be another message's: such a one attaches to nothing.
+      if (idempotencyKey === null) enqueue(place, order);
+      const accepted = await accepting;
+      if (accepted.outcome === 'key-reused') throw keyReused();
+      const { message } = accepted;
+      if (accepted.outcome === 'known') return flights.current(message.id) ?? message;
+      if (idempotencyKey !== null) enqueue(place, order);
+      bus.publish(accepted.event);
+      return message;
+    } finally {
+      place.release();
+    }
+  }
+
+  const repeated: Turns['repeated'] = async ({ conversation, content, idempotencyKey }) => {
+    const known = idempotencyKey === null ? null : await governance.findKeyed(conversation.id, idempotencyKey);
+    if (known === null) return null;
+    if (known.digest !== contentDigest(contentBlocks(content))) throw keyReused();
+    return flights.current(known.message.id) ?? known.message;
+  };
 
   const refusal: Turns['refusal'] = (content) =>
     blocksProblem(contentBlocks(content), { maxBlocks: limits.maxBlocks, maxBytes: limits.maxMessageBytes });
@@ -169,61 +237,29 @@ export function createTurns(options: TurnsOptions): TurnEngine {
           receivedAt: performance.now(),
           stored: Promise.resolve(message),
         };
-        place.run(() => turn(order));
+        enqueue(place, order);
       }
     },
 
-    async submit({ conversation, content, idempotencyKey, receivedAt }) {
+    async submit(submission) {
       if (closing) throw new Problem('not-ready', 'The gateway is shutting down. Send the message again later.');
-      const blocks = contentBlocks(content);
-      const flaw = refusal({ blocks });
+      const flaw = refusal(submission.content);
       if (flaw !== null) throw flaw;
+      const { conversation } = submission;
       if (retired.has(conversation.id)) throw new Problem('not-found', 'There is no such conversation');
-      const place = queue.take(conversation.id, { stored: false, bytes: contentBytes(blocks) });
       try {
-        const id = newMessageId();
-        const accepting = governance.accept({
-          id,
-          conversation: conversation.id,
-          blocks,
-          digest: contentDigest(blocks),
-          key: idempotencyKey,
-        });
-        const stored = accepting.then(
-          (accepted) => {
-            if (accepted.outcome !== 'accepted') return null;
-            flights.begin(accepted.message);
-            return accepted.message;
-          },
-          // The submission itself fails with the reason.
-          () => null,
-        );
-        const order = {
-          message: id,
-          conversation: conversation.id,
-          session: conversation.session,
-          blocks,
-          receivedAt,
-          stored,
-        };
-        // Side by side: a client waits for both. A key may turn out to be another message's: such a one attaches to nothing.
-        if (idempotencyKey === null) place.run(() => turn(order));
-        const accepted = await accepting;
-        if (accepted.outcome === 'key-reused') {
-          throw new Problem(
-            'idempotency-key-reused',
-            'This Idempotency-Key was used for another message. Use a new one.',
-          );
-        }
-        const { message } = accepted;
-        if (accepted.outcome === 'known') return flights.current(message.id) ?? message;
-        if (idempotencyKey !== null) place.run(() => turn(order));
-        bus.publish(accepted.event);
-        return message;
-      } finally {
-        place.release();
+        return await accept(submission);
+      } catch (error) {
+        // What there is no room for may have come before: such a one takes none.
+        const known = isLimit(error) ? await repeated(submission) : null;
+        if (known === null) throw error;
+        return known;
       }
     },
+
+    repeated,
+
+    isKeyUsed: async (conversation, key) => (await governance.findKeyed(conversation, key)) !== null,
 
     async settled(conversation, id, signal) {
       const landed = await flights.landing(id, signal);
@@ -241,11 +277,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       return row;
     },
 
-    async cancel(conversation, message) {
-      const turn = running.get(conversation);
-      if (turn === undefined || (message !== undefined && message !== turn.message)) return false;
-      return turn.control.stop('by-client');
-    },
+    cancel: createCancel({ governance, bus, flights, waiting, running }),
 
     async retire(conversation) {
       retired.add(conversation);
@@ -266,3 +298,10 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     },
   };
 }
+
+const keyReused = (): Problem =>
+  new Problem('idempotency-key-reused', 'This Idempotency-Key was used for another message. Use a new one.');
+
+/** There is no room for a new message now. */
+const isLimit = (error: unknown): boolean =>
+  error instanceof Problem && (error.problem === 'too-many-requests' || error.problem === 'not-ready');

@@ -64,6 +64,46 @@ describe('the order of turns', () => {
   });
 });
 
+describe('a place that is given up while its turn waits', () => {
+  test('the others keep their order, the place is free at once, and what has begun is not taken back', async () => {
+    const log: string[] = [];
+    const { turn, end } = script(log);
+    const queue = new TurnQueue(limits);
+    const a = newConversationId();
+    const places = ['1', '2', '3'].map((name) => {
+      const place = queue.take(a);
+      place.run(turn(name));
+      return place;
+    });
+    expect(places.map((place) => place.withdraw())).toEqual([false, true, true]);
+    expect(places.map((place) => place.withdraw())).toEqual([false, false, false]);
+    queue.take(a).run(turn('4'));
+    queue.take(a).run(turn('5'));
+    expect(() => queue.take(a)).toThrow();
+    for (const name of ['1', '4', '5']) await end(name);
+    expect(log).toEqual(['+1', '-1', '+4', '-4', '+5', '-5']);
+    expect(queue.take(a).withdraw()).toBe(false);
+  });
+
+  test('a conversation that waited for a seat with it alone needs none, and comes back at the end', async () => {
+    const log: string[] = [];
+    const { turn, end } = script(log);
+    const queue = new TurnQueue({ ...limits, running: 1 });
+    const [a, b, c] = [newConversationId(), newConversationId(), newConversationId()];
+    queue.take(a).run(turn('a'));
+    const waiting = queue.take(b);
+    waiting.run(turn('never'));
+    queue.take(c).run(turn('c'));
+    const emptied = queue.emptied(b);
+    expect(waiting.withdraw()).toBe(true);
+    await emptied;
+    queue.take(b).run(turn('b'));
+    for (const name of ['a', 'c', 'b']) await end(name);
+    expect(log).toEqual(['+a', '-a', '+c', '-c', '+b', '-b']);
+    await queue.stop();
+  });
+});
+
 describe('bounds', () => {
   const refused = (take: () => unknown): unknown => {
     try {

@@ -23,6 +23,8 @@ export interface Place {
   run(turn: () => Promise<void>): void;
   /** Gives the place up unused. */
   release(): void;
+  /** Takes its turn out of the line and gives the place up; false when that has begun, or there is none. */
+  withdraw(): boolean;
 }
 
 /** Seconds after which a client that was refused may try again. */
@@ -76,12 +78,22 @@ export class TurnQueue {
     this.#places += 1;
     this.#bytes += bytes;
     let used = false;
+    let joined: Waiting | null = null;
     return {
       run: (turn) => {
         if (used) throw new Error('a place was used twice');
         used = true;
-        line.waiting.push({ turn, bytes });
+        joined = { turn, bytes };
+        line.waiting.push(joined);
         this.#offer(conversation, line);
+      },
+      withdraw: () => {
+        const at = joined === null ? -1 : line.waiting.indexOf(joined);
+        if (at === -1) return false;
+        line.waiting.splice(at, 1);
+        this.#retract(conversation, line);
+        this.#leave(conversation, line, bytes);
+        return true;
       },
       release: () => {
         if (used) return;
@@ -124,6 +136,14 @@ export class TurnQueue {
     line.busy = true;
     this.#ready.push(conversation);
     this.#start();
+  }
+
+  /** A line that waits for a seat and has no turn any more needs none. */
+  #retract(conversation: ConversationId, line: Line): void {
+    const at = line.waiting.length > 0 ? -1 : this.#ready.indexOf(conversation);
+    if (at === -1) return;
+    this.#ready.splice(at, 1);
+    line.busy = false;
   }
 
   #start(): void {

@@ -22,9 +22,16 @@ export interface Turns {
   refusal(content: Submission['content']): Problem | null;
   /**
    * Validates (the agent profile's rules), stores and queues a message. Throws a {@link Problem} when it cannot be sent
-   * as it is. Returns the stored message: a repeated idempotency key answers with the first one.
+   * as it is. Returns the stored message: a repeated idempotency key answers with the first one, whatever is full by now.
    */
   submit(submission: Submission): Promise<Message>;
+  /**
+   * The message that the submission's idempotency key was used for; null when there is none, and nothing is stored. Throws
+   * `idempotency-key-reused` when it was used for other content.
+   */
+  repeated(submission: Submission): Promise<Message | null>;
+  /** Whether the key was used in that conversation. */
+  isKeyUsed(conversation: ConversationId, idempotencyKey: string): Promise<boolean>;
   /** Resolves with the message once it is delivered, failed or cancelled, or as it stands when `signal` aborts. */
   settled(conversation: ConversationId, id: MessageId, signal: AbortSignal): Promise<Message>;
   /**
@@ -32,7 +39,11 @@ export interface Turns {
    * came from there, otherwise now.
    */
   reply(locator: Locator, of?: object): Promise<DeliveredReply>;
-  /** Cancels the running turn of a conversation, or the one of `message` alone; false when it does not run. */
+  /**
+   * Cancels the running turn of a conversation; with `message` that message alone, which may still wait for its turn. True when
+   * it is cancelled or being cancelled, however often it is asked for; false when it ended otherwise, or, without `message`,
+   * nothing runs. Throws `not-found` when the conversation has no such message.
+   */
   cancel(conversation: ConversationId, message?: MessageId): Promise<boolean>;
   /** Stops taking work and waits, at most `graceMs`, for running turns; what still runs then is left `dispatched`. */
   close(graceMs: number): Promise<void>;

@@ -12,6 +12,7 @@ import { Gateway } from './harness/gateway.ts';
 import { Api } from './harness/http.ts';
 import { call, ScriptedModel, say } from './harness/model.ts';
 import { removeScratch, scratchDirectory } from './harness/scratch.ts';
+import { untilQuiet } from './harness/waiting.ts';
 
 setDefaultTimeout(180_000);
 
@@ -106,7 +107,7 @@ async function calls(word: string): Promise<Call[]> {
 }
 
 /** Until what a turn leaves to be done is done: its work boundary. */
-const quiet = () => Bun.sleep(2_000);
+const quiet = () => untilQuiet(() => cloud.requests.all.length + model.requests.all.length, 2_000);
 
 test('two commands, one of which fails, and a script: one row each, with its end, at once after the turn', async () => {
   await api('expert').say(conversation, 'work please');

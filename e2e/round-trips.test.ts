@@ -7,12 +7,15 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test';
 import { EventClient } from './harness/events.ts';
 import { FarCloud } from './harness/far-cloud.ts';
 import { call, say } from './harness/model.ts';
+import { untilQuiet } from './harness/waiting.ts';
 
 setDefaultTimeout(180_000);
 
 let far: FarCloud;
 let conversation: string;
 let client: EventClient;
+/** Until what a turn leaves to be done is done. */
+const quiet = () => untilQuiet(() => far.cloud.requests.all.length + far.model.requests.all.length, 2_000);
 beforeAll(async () => {
   far = await FarCloud.start();
   far.model.on('look', call('terminal', { command: 'echo seen' }), say('Seen.'));
@@ -20,7 +23,7 @@ beforeAll(async () => {
   conversation = await far.conversation('hello', 'hello again', 'look once');
   client = await EventClient.open(far.gateway.url, far.token);
   client.send({ type: 'subscribe', conversation });
-  await Bun.sleep(2_000);
+  await quiet();
 });
 afterAll(async () => {
   await client?.close();
@@ -32,7 +35,7 @@ async function requestsOf(text: string) {
   const from = far.cloud.requests.all.length;
   await far.api.say(conversation, text);
   const during = far.cloud.since(from);
-  await Bun.sleep(2_000);
+  await quiet();
   return { during, later: far.cloud.since(from).slice(during.length) };
 }
 /** One line for each, so that a failure says what there was. */
@@ -58,7 +61,7 @@ test('a turn with one tool: four rows, tokens twice, the look at the reply, and 
 
 test('another conversation’s turn between two of one adds nothing', async () => {
   const other = await far.conversation('hello', 'hello again', 'hello once more');
-  await Bun.sleep(2_000);
+  await quiet();
   const { during } = await requestsOf('words after those of another');
   expect(shown(during).length, shown(during).join('\n')).toBeLessThanOrEqual(4);
   const from = far.cloud.requests.all.length;

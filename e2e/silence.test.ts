@@ -8,6 +8,7 @@ import { installedPostgres } from '../gateway/governance/databases.fixture.ts';
 import { EventClient } from './harness/events.ts';
 import { call, say } from './harness/model.ts';
 import { Organization } from './harness/organization.ts';
+import { untilQuiet } from './harness/waiting.ts';
 
 setDefaultTimeout(300_000);
 const bin = installedPostgres();
@@ -18,12 +19,15 @@ if (bin === null)
 const idleSeconds = Number(process.env.EDGE_TEST_IDLE_SECONDS ?? 60);
 const warmHolders = 5;
 
-/** Long enough for everything that a turn leaves to be done: its work boundary, and Hermes' own side work. */
-const settle = () => Bun.sleep(3_000);
-
 describe.skipIf(bin === null)('what it costs', () => {
   let organization: Organization;
   let conversation: string;
+  /** Until everything that a turn leaves is done: its work boundary, and Hermes' own side work. */
+  const settle = () =>
+    untilQuiet(() => {
+      const { cloud, model, statements } = organization;
+      return cloud.requests.all.length + model.requests.all.length + statements.length;
+    }, 3_000);
   beforeAll(async () => {
     organization = await Organization.start(bin!);
     organization.model

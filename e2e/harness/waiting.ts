@@ -48,6 +48,23 @@ export class Arrivals<T> {
   }
 }
 
+/**
+ * Until `count` has not changed for `quietMs`: whatever was on its way has come, however busy the machine is.
+ * @throws Error after `timeoutMs`
+ */
+export async function untilQuiet(count: () => number, quietMs: number, timeoutMs = 60_000): Promise<void> {
+  let [last, since] = [count(), performance.now()];
+  await until(
+    `nothing has come for ${quietMs} ms`,
+    async () => {
+      const now = count();
+      if (now !== last) [last, since] = [now, performance.now()];
+      return performance.now() - since >= quietMs;
+    },
+    timeoutMs,
+  );
+}
+
 /** Asks again and again until it is so. For what nobody tells a test. @throws Error after `timeoutMs` */
 export async function until(what: string, is: () => Promise<boolean>, timeoutMs: number): Promise<void> {
   const end = performance.now() + timeoutMs;

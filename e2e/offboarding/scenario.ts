@@ -8,6 +8,7 @@ import { copyFileSync, existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { hermesProcesses } from '../harness/holders.ts';
 import type { Organization } from '../harness/organization.ts';
+import { untilQuiet } from '../harness/waiting.ts';
 
 /** How often each row is there, in every table of a database that its owner may be using. */
 function rowsOf(organization: Organization, name: 'agentfs' | 'sessiondb'): Map<string, number> {
@@ -54,7 +55,7 @@ export async function offboard(organization: Organization, count: number): Promi
   const running = api.say(busy, 'answer slowly');
   await model.waitForTurn('answer slowly');
   // What a turn writes before its model has answered is written.
-  await Bun.sleep(2_000);
+  await untilQuiet(() => cloud.requests.all.length + organization.statements.length, 2_000);
 
   const before = { agentfs: rowsOf(organization, 'agentfs'), sessiondb: rowsOf(organization, 'sessiondb') };
   const listed = (await api.get('/v1/conversations?limit=200')).text;

@@ -3,6 +3,8 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { takeBuildLock } from '../../bunfs-assets/make/build-lock.ts';
+import { repository } from '../harness/executable.ts';
 import { freePort } from '../harness/free-port.ts';
 
 const programs = {
@@ -16,11 +18,17 @@ export const oraclesRun = process.platform === 'linux' && process.arch === 'x64'
 /** The path of an oracle, installed when it is missing. @throws when it cannot be */
 export function oracleProgram(name: keyof typeof programs): string {
   const path = join(import.meta.dir, programs[name]);
-  if (existsSync(path)) return path;
-  const command = [process.execPath, 'install', '--frozen-lockfile', '--ignore-scripts'];
-  const { success, stderr } = Bun.spawnSync(command, { cwd: import.meta.dir, stdout: 'ignore', timeout: 300_000 });
-  if (!success || !existsSync(path)) throw new Error(`the oracles could not be installed: ${stderr.toString()}`);
-  return path;
+  // Another file of tests may be at it: a program is whole when the lock is free again.
+  const release = takeBuildLock(join(repository, 'build/oracles-lock'), () => {});
+  try {
+    if (existsSync(path)) return path;
+    const command = [process.execPath, 'install', '--frozen-lockfile', '--ignore-scripts'];
+    const { success, stderr } = Bun.spawnSync(command, { cwd: import.meta.dir, stdout: 'ignore', timeout: 300_000 });
+    if (!success || !existsSync(path)) throw new Error(`the oracles could not be installed: ${stderr.toString()}`);
+    return path;
+  } finally {
+    release();
+  }
 }
 
 export interface Oracle {

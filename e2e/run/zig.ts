@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { zigEnvironment } from '../../zig/build.ts';
 import { type Counts, crashed, noCounts, sum } from './junit.ts';
+import type { Outcome, Work } from './lanes.ts';
 
 /** Compiling and running them may take this long. */
 const fileTimeoutMs = 10 * 60_000;
@@ -17,7 +18,7 @@ export function countZig(file: string, output: string): Counts | null {
   return { passed: Number(some[1]), skipped: Number(some[2]), failed: Number(some[3]), failures };
 }
 
-async function testFile(python: string, root: string, file: string): Promise<Counts> {
+async function testFile(python: string, root: string, file: string): Promise<Outcome> {
   const child = Bun.spawn([python, '-m', 'ziglang', 'test', file], {
     cwd: root,
     env: zigEnvironment(),
@@ -33,17 +34,19 @@ async function testFile(python: string, root: string, file: string): Promise<Cou
     child.exited,
   ]);
   const counts = countZig(file, `${out}\n${errors}`);
-  if (code !== 0 || counts === null || counts.failed > 0) console.log(out, errors);
-  if (counts === null || (code !== 0 && counts.failed === 0)) return sum([counts ?? noCounts, crashed(file)]);
-  return counts;
+  const isGood = code === 0 && counts !== null && counts.failed === 0;
+  const whole = counts === null || (code !== 0 && counts.failed === 0);
+  return {
+    counts: whole ? sum([counts ?? noCounts, crashed(file)]) : counts,
+    output: isGood ? '' : `${out}${errors}\n`,
+    processorS: null,
+  };
 }
 
-/** Every file that has named tests. @param python an interpreter with the Zig compiler */
-export async function zigTests(python: string, root: string): Promise<Counts> {
-  const files = readdirSync(join(root, 'zig'))
+/** The tests of every file that has some. @param python an interpreter with the Zig compiler */
+export function zigTests(python: string, root: string): Work[] {
+  return readdirSync(join(root, 'zig'))
     .filter((name) => name.endsWith('.zig') && /^test "/m.test(readFileSync(join(root, 'zig', name), 'utf8')))
-    .sort();
-  const counts: Counts[] = [];
-  for (const name of files) counts.push(await testFile(python, root, `zig/${name}`));
-  return sum(counts);
+    .sort()
+    .map((name) => ({ name: `zig/${name}`, run: () => testFile(python, root, `zig/${name}`) }));
 }

@@ -1,5 +1,5 @@
-import { expect, test } from 'bun:test';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { afterEach, expect, test } from 'bun:test';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { UsageError } from '../usage-error.ts';
@@ -17,8 +17,15 @@ function mistake(environment: Record<string, string>, file: string | null = null
   throw new Error('it was accepted');
 }
 
+const scratch: string[] = [];
+afterEach(() => {
+  for (const directory of scratch.splice(0)) rmSync(directory, { recursive: true });
+});
+
 function fileOf(content: string): string {
-  const file = join(mkdtempSync(join(tmpdir(), 'egw-config-')), 'c.json');
+  const directory = mkdtempSync(join(tmpdir(), 'egw-config-'));
+  scratch.push(directory);
+  const file = join(directory, 'c.json');
   writeFileSync(file, content);
   return file;
 }

@@ -7,7 +7,7 @@ import { rmSync } from 'node:fs';
 import { addressOf, fetchOn, serveAuthority } from '../gateway/authority/authority.fixture.ts';
 import { historyOf } from './oracles/history.ts';
 import { type Outcome, play, prepare, short } from './oracles/play.ts';
-import { oraclePython, playInPython } from './oracles/python-client.ts';
+import { oraclePython, PythonPlayer } from './oracles/python-client.ts';
 import { oraclesRun, startTursodb } from './oracles/servers.ts';
 
 setDefaultTimeout(600_000);
@@ -48,7 +48,7 @@ async function onOracle(number: number): Promise<Outcome> {
 }
 
 /** The Python client knows no unix socket: a door of TCP stands before ours. */
-function withPython(python: string, number: number): Promise<Pick<Outcome, 'steps' | 'rows'>> {
+function withPython(player: PythonPlayer, number: number): Promise<Pick<Outcome, 'steps' | 'rows'>> {
   return onOurs(async (server) => {
     await prepare(server);
     const door = Bun.serve({
@@ -59,7 +59,7 @@ function withPython(python: string, number: number): Promise<Pick<Outcome, 'step
     });
     try {
       const url = `http://127.0.0.1:${door.port}/agentfs`;
-      const { steps, rows } = await playInPython(python, historyOf(number), { url, token: server.token });
+      const { steps, rows } = await player.play(historyOf(number), { url, token: server.token });
       return { steps, rows: rows.map((all) => all.map(short)) };
     } finally {
       await door.stop(true);
@@ -69,13 +69,13 @@ function withPython(python: string, number: number): Promise<Pick<Outcome, 'step
 
 describe.skipIf(!oraclesRun)('200 random histories', () => {
   test('end in the same rows on tursodb and here, for the clients in JavaScript and in Python', async () => {
-    const python = await oraclePython();
+    await using player = new PythonPlayer(await oraclePython());
     let rows = 0;
     for (const number of histories) {
       const [ours, once, inPython] = await Promise.all([
         onOurs((server) => play(historyOf(number), server)),
         onOracle(number),
-        withPython(python, number),
+        withPython(player, number),
       ]);
       // On a busy machine tursodb drops a connection now and then: another outcome of a step counts when it comes twice.
       const theirs = Bun.deepEquals(once.steps, ours.steps) ? once : await onOracle(number);

@@ -1,4 +1,4 @@
-"""Plays a history with two clients of the Python library. Standard input: {url, token, history, directory}; output: rows."""
+"""Plays histories with two clients of the Python library: {url, token, history, directory} a line in, {steps, rows} a line out."""
 
 import json
 import sys
@@ -41,8 +41,7 @@ def in_cloud(task, statement):
             raise RuntimeError("refused")
 
 
-def main():
-    task = json.load(sys.stdin)
+def play(task):
     clients = [
         turso.sync.connect(f"{task['directory']}/{name}.db", task["url"], auth_token=task["token"], client_name=name, isolation_level=None)
         for name in ("zero", "one")
@@ -62,7 +61,10 @@ def main():
             for call in (client.pull, client.push, client.pull):
                 steps.append(attempt(call))
     rows = [["|".join(map(str, row)) for sql in WHOLE for row in client.execute(sql).fetchall()] for client in clients]
-    json.dump({"steps": steps, "rows": rows}, sys.stdout)
+    for client in clients:
+        client.close()
+    return {"steps": steps, "rows": rows}
 
 
-main()
+for line in sys.stdin:
+    print(json.dumps(play(json.loads(line))), flush=True)

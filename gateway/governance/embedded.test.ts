@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { connect } from './connection.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded.ts';
 
-// One data directory for all: from source its first start runs initdb, which takes seconds.
+// One data directory for all: what one left is what the next one finds.
 let root: string;
 beforeAll(() => {
   root = mkdtempSync(join(tmpdir(), 'egw-emb-'));

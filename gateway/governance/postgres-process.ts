@@ -75,12 +75,15 @@ function lockAlone(path: string): number {
 
 interface Assets {
   readonly options: PGliteOptions;
-  /** A fresh cluster as tar.gz; null from source, where PGlite makes one itself (slow). */
+  /** A fresh cluster as tar.gz; null from source before the first build: PGlite makes one itself then (slow). */
   readonly seed: string | null;
 }
 
 async function embeddedAssets(): Promise<Assets> {
-  if (!Bun.isStandaloneExecutable) return { options: {}, seed: null };
+  if (!Bun.isStandaloneExecutable) {
+    const built = join(import.meta.dir, '../../build/assets/postgres-seed.bin');
+    return { options: {}, seed: existsSync(built) ? built : null };
+  }
   const assets = await import('../../bunfs-assets/assets.ts');
   const compiled = async (path: string) => WebAssembly.compile(await Bun.file(path).arrayBuffer());
   const [pgliteWasmModule, initdbWasmModule] = await Promise.all([

@@ -43,6 +43,25 @@ test('rows, changes, and a failure after which the statement works again', async
   expect(await one.get(9)).toBeUndefined();
 });
 
+test('each kind of value comes by its name', async () => {
+  const sql =
+    "SELECT 1 AS one, 9007199254740991 AS large, 1.5 AS half, 'é' AS text, x'00ff' AS bytes, NULL AS none, ? AS given";
+  const kinds = await database.prepare(sql);
+  for (const given of ['first', 'second']) {
+    const row = {
+      one: 1,
+      large: 2 ** 53 - 1,
+      half: 1.5,
+      text: 'é',
+      bytes: Buffer.from([0, 255]),
+      none: null,
+      given,
+    };
+    expect(await kinds.get(given)).toEqual(row);
+    expect(await kinds.all(given)).toEqual([row]);
+  }
+});
+
 test('rows of megabytes come whole, several at once', async () => {
   const sum = await database.prepare('SELECT total(length(hex(b))) AS n FROM large WHERE a > ?');
   const results = await Promise.all([sum.get(0), sum.get(megabytes - 1), sum.get(0)]);

@@ -4,6 +4,7 @@
  * costs; nothing of ours needs that, because no page is ever fetched from the network (no partial sync).
  */
 import type { LocalDatabase, Prepared, SqlRow, SqlValue } from './driver.ts';
+import { type NativeRows, rowReader } from './native-rows.ts';
 
 /** What the engine is below the package's classes; its version is pinned. */
 interface NativeDatabase {
@@ -13,10 +14,9 @@ interface NativeDatabase {
   totalChanges(): number;
   changes(): number;
 }
-interface NativeStatement {
+interface NativeStatement extends NativeRows {
   bindAt(index: number, value: SqlValue): unknown;
   stepSync(): number;
-  row(): SqlRow;
   reset(): unknown;
   finalize(): unknown;
 }
@@ -66,6 +66,7 @@ type Alone = <Result>(work: () => Result | Promise<Result>) => Promise<Result>;
 
 function preparedOf(engine: Engine, alone: Alone): Prepared {
   const { native, statement } = engine;
+  const row = rowReader(statement);
   const bind = (args: readonly SqlValue[]) => {
     for (let index = 0; index < args.length; index++) statement.bindAt(index + 1, args[index] ?? null);
   };
@@ -82,7 +83,7 @@ function preparedOf(engine: Engine, alone: Alone): Prepared {
         bind(args);
         let first: SqlRow | undefined;
         const take = () => {
-          first ??= statement.row();
+          first ??= row();
         };
         return stepped(engine, take, () => first);
       }),
@@ -92,7 +93,7 @@ function preparedOf(engine: Engine, alone: Alone): Prepared {
         const rows: SqlRow[] = [];
         return stepped(
           engine,
-          () => rows.push(statement.row()),
+          () => rows.push(row()),
           () => rows,
         );
       }),

@@ -6,7 +6,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { serveHermesRun } from '../hermes-run/server.ts';
-import { defaultLimits } from './agentfs/store.ts';
+import { defaultLimits } from './agentfs/limits.ts';
 import { listenForHolders } from './holders/holder-socket.ts';
 import { Holders } from './holders/holders.ts';
 import { prepareInputs } from './holders/inputs.ts';

@@ -9,9 +9,9 @@ import { OrganizationFiles } from './agentfs/files.ts';
 import { renumberForeignNames } from './agentfs/foreign-names.ts';
 import { HranaDatabase } from './agentfs/hrana.ts';
 import { Ledger } from './agentfs/ledger.ts';
+import { defaultLimits, type StoreLimits } from './agentfs/limits.ts';
 import { hasOverlayTables } from './agentfs/overlay.ts';
 import { isWhole, removeAbandoned, repairHere } from './agentfs/repair.ts';
-import { defaultLimits, type StoreLimits } from './agentfs/store.ts';
 import type { FilesState, Launch } from './launch.ts';
 import { defaultSilenceMs, type EngineTurns, openReplica } from './replica.ts';
 

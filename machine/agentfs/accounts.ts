@@ -69,10 +69,13 @@ export class Accounts {
     return account;
   }
 
-  /** Whose an inode becomes or was by a name. EXDEV: what is one conversation's cannot become another's. */
-  async claimHere(parent: number, ino: number, isNew: boolean): Promise<Account> {
+  /**
+   * Whose an inode becomes or was by a name; `isClear` when nobody else can have it. EXDEV: what is one conversation's cannot
+   * become another's.
+   */
+  async claimHere(parent: number, ino: number, isClear: boolean): Promise<Account> {
     const account = parent === (await this.#conversationsHere()) ? ino : await this.ofHere(parent);
-    const before = isNew || this.#nameless.has(ino) ? account : await this.ofHere(ino);
+    const before = isClear || this.#nameless.has(ino) ? account : await this.ofHere(ino);
     if (before !== account) throw new FileError('EXDEV', 'a move from one conversation to another');
     this.#known.set(ino, account);
     if (this.#store.isOpen(ino) && !this.#nameless.has(ino)) this.#pinned.set(ino, account);

@@ -8,8 +8,8 @@ import { FileError } from './errors.ts';
 import type { HranaDatabase, SqlStatement } from './hrana.ts';
 import { directoryIno, randomIno, rootIno } from './ids.ts';
 import { type Inode, inodeColumns, inodeOfRow, now } from './inode.ts';
+import { defaultLimits } from './limits.ts';
 import { defaultChunkSize, isDirectory, isRegular, modeDirectory, modeRegular, schemaStatements } from './schema.ts';
-import { defaultLimits } from './store.ts';
 
 export type CloudSql = Pick<HranaDatabase, 'execute' | 'batch'>;
 

@@ -8,9 +8,9 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { OrganizationFiles } from './files.ts';
 import { rootIno } from './ids.ts';
+import type { StoreLimits } from './limits.ts';
 import { type LocalFiles, openFilesIn } from './local.fixture.ts';
 import { seeded } from './model.fixture.ts';
-import type { StoreLimits } from './store.ts';
 
 const directories: string[] = [];
 const opened: LocalFiles[] = [];

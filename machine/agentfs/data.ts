@@ -207,6 +207,11 @@ export class FileData implements Keeper {
     this.#drain.removeLater(inode);
   }
 
+  /** What a program sees in a directory's list: it may read these files next. */
+  listed(inodes: readonly Inode[]): void {
+    this.#rows.listed(inodes);
+  }
+
   /** Forgets what was read: a pull may have changed it. */
   forgetRead(): void {
     this.#rows.forgetAll();

@@ -1,10 +1,13 @@
 /**
- * Inodes that memory is ahead of: made or changed since the rows of the open group were written. A directory that gets a
- * thousand files is one row then, and a file that is written in ten pieces too.
+ * Inodes that memory is ahead of: made, changed or removed since the rows of the open group were written. A directory that
+ * gets a thousand files is one row then, and a file that is written in ten pieces too.
  */
+import { batches, times } from './batches.ts';
 import { breathe } from './breathe.ts';
 import type { SqlDriver, SqlValue } from './driver.ts';
 import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues, patchAsSql } from './inode.ts';
+import { deleteInodes, type RemovedInode } from './removed-rows.ts';
+import { isSymlink } from './schema.ts';
 
 interface Dirty {
   inode: Inode;
@@ -14,14 +17,14 @@ interface Dirty {
   patch: InodePatch;
 }
 
-/** Rows of one INSERT. */
-const rowsOfInsert = 32;
-
 export class DirtyInodes {
   #dirty = new Map<number, Dirty>();
+  /** The database still has them. A directory that was made again at its place since is in both. */
+  #removed = new Map<number, RemovedInode>();
 
+  /** Inodes that come, change or go. */
   get size(): number {
-    return this.#dirty.size;
+    return this.#dirty.size + this.#removed.size;
   }
 
   get(ino: number): Inode | undefined {
@@ -47,24 +50,35 @@ export class DirtyInodes {
     });
   }
 
-  delete(ino: number): void {
+  /** Whether it is gone although the database has it. */
+  isGone(ino: number): boolean {
+    return this.#removed.has(ino) && !this.#dirty.has(ino);
+  }
+
+  remove(inode: Inode): void {
+    const { ino, mode } = inode;
+    const hasRow = !this.isNew(ino);
     this.#dirty.delete(ino);
+    if (!this.#removed.has(ino) && (hasRow || isSymlink(mode))) this.#removed.set(ino, { inode, hasRow });
   }
 
   clear(): void {
     this.#dirty.clear();
+    this.#removed.clear();
   }
 
   /** Writes the rows, within the open transaction; what is written is handed over and no longer dirty. */
   async writeOut(sql: SqlDriver, written: (inode: Inode) => void): Promise<void> {
-    const dirty = this.#dirty;
-    if (dirty.size === 0) return;
+    const [dirty, removed] = [this.#dirty, this.#removed];
     this.#dirty = new Map();
+    this.#removed = new Map();
     // Handed over before the first wait: who looks meanwhile finds them.
     for (const { inode } of dirty.values()) written(inode);
+    // Before the others: a directory that was made again has the same number.
+    await deleteInodes(sql, [...removed.values()]);
     const fresh = [...dirty.values()].filter(({ isNew }) => isNew).map(({ inode }) => inode);
-    for (let at = 0; at < fresh.length; at += rowsOfInsert) {
-      await insertRows(sql, fresh.slice(at, at + rowsOfInsert));
+    for (const batch of batches(fresh)) {
+      await insertRows(sql, batch);
       await breathe();
     }
     for (const [ino, { isNew, patch }] of dirty) {
@@ -75,16 +89,8 @@ export class DirtyInodes {
   }
 }
 
-/** In powers of two, so that few statements are kept prepared. */
 async function insertRows(sql: SqlDriver, inodes: readonly Inode[]): Promise<void> {
-  for (let at = 0, count = rowsOfInsert; at < inodes.length; ) {
-    while (count > inodes.length - at) count /= 2;
-    const values = inodes.slice(at, at + count).flatMap((inode): SqlValue[] => inodeInsertValues(inode));
-    const row = `(${inodeInsertColumns.map(() => '?').join(', ')})`;
-    await sql.run(
-      `INSERT INTO fs_inode (${inodeInsertColumns.join(', ')}) VALUES ${Array(count).fill(row).join(', ')}`,
-      ...values,
-    );
-    at += count;
-  }
+  const values = inodes.flatMap((inode): SqlValue[] => inodeInsertValues(inode));
+  const row = `(${times(inodeInsertColumns, '?')})`;
+  await sql.run(`INSERT INTO fs_inode (${inodeInsertColumns.join(', ')}) VALUES ${times(inodes, row)}`, ...values);
 }

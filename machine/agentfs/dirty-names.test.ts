@@ -1,8 +1,8 @@
 /** Names that have no row yet, and directories whose names are all in memory. */
 import { afterEach, expect, test } from 'bun:test';
 import { rootIno } from './ids.ts';
+import type { StoreLimits } from './limits.ts';
 import { type LocalFiles, openLocalFiles } from './local.fixture.ts';
-import type { StoreLimits } from './store.ts';
 
 const opened: LocalFiles[] = [];
 afterEach(async () => {

@@ -8,9 +8,10 @@ import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
 import { rootIno } from './ids.ts';
 import type { Inode } from './inode.ts';
+import { defaultLimits, type StoreLimits } from './limits.ts';
 import { Namespace } from './namespace.ts';
 import { isDirectory } from './schema.ts';
-import { defaultLimits, Store, type StoreLimits } from './store.ts';
+import { Store } from './store.ts';
 import { HolderView } from './views.ts';
 
 export class OrganizationFiles {

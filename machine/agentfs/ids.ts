@@ -6,7 +6,7 @@
  * - A directory gets a hash of its place: the same directory made twice is one, and its contents merge.
  * - A name gets a hash of its place: the same path made twice is one row, and the last push wins.
  */
-import { createHash, randomFillSync } from 'node:crypto';
+import { randomFillSync } from 'node:crypto';
 
 export const rootIno = 1;
 /** Ids have 52 bits: exact in a JavaScript number and in SQLite. */
@@ -16,6 +16,7 @@ const firstIno = 2 ** 32;
 
 const pool = Buffer.alloc(8 * 256);
 let used = pool.length;
+const digest = Buffer.alloc(32);
 
 /** A new inode number for a file. Random; the chance of a collision in 10 million files is 1 in 90. */
 export function randomIno(): number {
@@ -51,7 +52,8 @@ export function dentryId(parent: number, name: string): number {
 }
 
 function hash(kind: string, parent: number, name: string): number {
-  return fiftyTwoBits(createHash('sha256').update(`${kind}\0${parent}\0${name}`).digest(), 0);
+  Bun.SHA256.hash(`${kind}\0${parent}\0${name}`, digest);
+  return fiftyTwoBits(digest, 0);
 }
 
 function fiftyTwoBits(bytes: Buffer, at: number): number {

@@ -6,9 +6,9 @@ import { connect } from '@tursodatabase/sync';
 import { type BaseTree, emptyBase } from './base.ts';
 import { SqlDriver } from './driver.ts';
 import { OrganizationFiles } from './files.ts';
+import { defaultLimits, type StoreLimits } from './limits.ts';
 import { schemaStatements } from './schema.ts';
 import { directStatements } from './statements.ts';
-import { defaultLimits, type StoreLimits } from './store.ts';
 
 export interface LocalFiles {
   readonly path: string;

@@ -6,7 +6,7 @@ import type { FileData } from './data.ts';
 import { rowsOfSlice } from './drain.ts';
 import { FileError } from './errors.ts';
 import { directoryIno, randomIno, rootIno } from './ids.ts';
-import { type Inode, type InodePatch, inodeColumns, inodeOfRow, now, type Owner } from './inode.ts';
+import { type Inode, type InodePatch, inodeColumns, now, type Owner } from './inode.ts';
 import {
   isDirectory,
   isRegular,
@@ -62,10 +62,7 @@ export class Namespace {
     if (ino === 0) return null;
     const inode = ino === undefined ? undefined : this.#store.cachedInode(ino);
     if (inode) return inode;
-    return this.#store.exclusive(async () => {
-      const found = await this.#store.nameHere(parent, name);
-      return found === 0 ? null : this.#store.inodeHere(found);
-    });
+    return this.#store.exclusive(() => this.#store.treeHere.entryHere(parent, name));
   }
 
   /** All entries of a directory, in the order of their names' bytes. */
@@ -84,7 +81,7 @@ export class Namespace {
     for (let after: string | null = ''; after !== null; ) {
       const from: string = after;
       const page = await this.#store.exclusive(async () => {
-        endWhole ??= this.#store.beginWhole(ino);
+        endWhole ??= this.#store.treeHere.beginWhole(ino);
         const read = await this.#pageHere(ino, from);
         if (read.last === null) endWhole();
         return read;
@@ -99,7 +96,7 @@ export class Namespace {
     const directory = await this.#store.inodeHere(ino);
     if (!directory) throw new FileError('ENOENT', `directory ${ino} is gone`);
     if (!isDirectory(directory.mode)) throw new FileError('ENOTDIR', `${ino} is no directory`);
-    await this.#store.writeOutNamesHere(ino);
+    await this.#store.treeHere.writeOutNamesHere(ino);
     const rows = await this.#store.sql.all(
       `SELECT d.name AS name, d.ino AS named, ${inodeColumns} FROM fs_dentry d LEFT JOIN fs_inode i ON i.ino = d.ino ` +
         'WHERE d.parent_ino = ? AND d.name > ? ORDER BY d.name LIMIT ?',
@@ -110,11 +107,11 @@ export class Namespace {
     const entries: DirectoryEntry[] = [];
     for (const row of rows) {
       const name = String(row.name);
-      // One that memory is ahead of may have no row yet.
-      const inode = this.#store.cachedInode(Number(row.named)) ?? (row.ino === null ? null : inodeOfRow(row));
-      this.#store.remember(ino, name, Number(row.named), inode);
+      const inode = this.#store.treeHere.inodeOf(row);
+      this.#store.treeHere.remember(ino, name, Number(row.named), inode);
       if (inode) entries.push({ name, inode });
     }
+    this.#data.listed(entries.map(({ inode }) => inode));
     if (rows.length === listPage) return { entries, last: String(rows.at(-1)?.name) };
     for (const [name, { inode }] of this.#store.overlay.children(ino)) {
       entries.push({ name, inode: this.#store.cachedInode(inode.ino) ?? inode });
@@ -155,7 +152,7 @@ export class Namespace {
       const inode = { ...freshInode(ino, mode, 0, ownerIn(parent, owner)), nlink: 2 };
       await transaction.insertInode(inode);
       // Mostly there is nothing below a new number, but what another replica puts there comes with a pull.
-      if (await transaction.isEmptyDirectory(ino)) transaction.afterCommit(this.#store.beginWhole(ino));
+      if (await transaction.isEmptyDirectory(ino)) transaction.afterCommit(this.#store.treeHere.beginWhole(ino));
       return inode;
     });
   }

@@ -4,11 +4,11 @@ import { BaseTree, emptyBase } from './base.ts';
 import { FileError } from './errors.ts';
 import { OrganizationFiles } from './files.ts';
 import { directoryIno, rootIno } from './ids.ts';
+import { defaultLimits } from './limits.ts';
 import { type LocalFiles, openLocalFiles } from './local.fixture.ts';
 import { seeded } from './model.fixture.ts';
 import type { RenameMode } from './namespace.ts';
 import { isDirectory } from './schema.ts';
-import { defaultLimits } from './store.ts';
 
 const baseFiles = [
   { path: '/skills/a/SKILL.md', mode: 0o644, bytes: Buffer.from('the skill a') },

@@ -5,12 +5,12 @@ import { breathe } from './breathe.ts';
 import { FileError } from './errors.ts';
 import type { OrganizationFiles } from './files.ts';
 import { rootIno } from './ids.ts';
+import { defaultLimits, type StoreLimits } from './limits.ts';
 import { type LocalFiles, openLocalFiles } from './local.fixture.ts';
 import { seeded } from './model.fixture.ts';
 import type { RenameMode } from './namespace.ts';
 import { putFiles } from './put.ts';
 import { Quotas } from './quota.ts';
-import { defaultLimits, type StoreLimits } from './store.ts';
 
 const base = new BaseTree([{ path: '/skills/a/SKILL.md', mode: 0o644, bytes: Buffer.alloc(10_000, 'skill') }]);
 

@@ -14,8 +14,8 @@ import { ConversationCount, nothing, OrganizationCount, type Usage, type UsageEv
 
 /** What one operation did to the tree, in its order. */
 export type TreeNote =
-  /** A name of `ino` in `parent` came or went: either way it tells whose `ino` is. */
-  | { readonly kind: 'named'; readonly parent: number; readonly ino: number }
+  /** A name of `ino` in `parent` came, or `isThere` until now: either way it tells whose `ino` is. */
+  | { readonly kind: 'named'; readonly parent: number; readonly ino: number; readonly isThere?: true }
   | { readonly kind: 'made'; readonly ino: number; readonly bytes: number }
   | { readonly kind: 'gone'; readonly ino: number; readonly bytes: number };
 
@@ -105,7 +105,7 @@ export class Quotas {
       } else {
         const bytes = made.get(ino);
         made.delete(ino);
-        const account = await this.accounts.claimHere(note.parent, ino, bytes !== undefined);
+        const account = await this.accounts.claimHere(note.parent, ino, bytes !== undefined || note.isThere === true);
         if (bytes !== undefined) events.push({ account, ino, bytes, inodes: 1 });
         else if (this.accounts.isNameless(ino) && !named.has(ino)) {
           const { size } = (await this.#store.inodeHere(ino)) ?? { size: 0 };

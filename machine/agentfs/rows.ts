@@ -1,7 +1,11 @@
 /** Rows of `fs_data`, with a bounded memory of those that were read or written lately. */
+import { batches, rowsOfStatement, times } from './batches.ts';
 import { BoundedCache } from './bounded-cache.ts';
 import { breathe } from './breathe.ts';
 import { bytesAsSql, type SqlValue } from './driver.ts';
+import type { Inode } from './inode.ts';
+import { ListingOrder } from './listing-order.ts';
+import { isRegular } from './schema.ts';
 import type { Store } from './store.ts';
 
 const nothing = new Uint8Array(0);
@@ -9,11 +13,12 @@ const nothing = new Uint8Array(0);
 const readAhead = 8;
 /** Files whose reading is remembered for that. */
 const readersRemembered = 1_000;
+/** A file of at most so many bytes is read with others of its directory. */
+const smallFileBytes = 16 * 1024;
 /** Smaller rows share a statement. */
 const smallBytes = 4096;
-const rowsOfStatement = 32;
 /** A row of so many bytes counts as one more of its group. */
-const bytesOfGroupRow = 1024;
+const bytesOfGroupRow = 512;
 
 type Expression = ReturnType<typeof bytesAsSql>['expression'];
 interface SmallRow {
@@ -28,6 +33,7 @@ export class ContentRows {
   readonly #remembered: BoundedCache<string, Uint8Array>;
   /** The chunk that a reader from one end to the other would read next. */
   readonly #nextRead = new BoundedCache<number, number>(readersRemembered);
+  readonly #order = new ListingOrder();
   readonly #small = new Map<Expression, SmallRow[]>();
 
   constructor(store: Store) {
@@ -64,6 +70,10 @@ export class ContentRows {
       from += 1;
     }
     if (from > to || this.#store.isNew(ino)) return (index) => found.get(index);
+    if (count === 1) {
+      const bytes = await this.#readWithFollowing(ino);
+      return (index) => (index === 0 ? bytes : undefined);
+    }
     const isSequential = from === 0 || from === this.#nextRead.get(ino);
     if (isSequential) to = Math.min(count - 1, Math.max(to, from + readAhead - 1));
     this.#nextRead.set(ino, to + 1);
@@ -76,6 +86,38 @@ export class ContentRows {
       this.#remembered.set(rowKey(ino, index), bytes);
     }
     return (index) => found.get(index);
+  }
+
+  /** Small files as a program sees them in a directory's list: it may read them in that order. */
+  listed(inodes: readonly Inode[]): void {
+    const isSmall = ({ mode, size }: Inode) => isRegular(mode) && size > 0 && size <= this.#smallFile;
+    const inos = inodes.filter(isSmall).map(({ ino }) => ino);
+    if (inos.length > 1) this.#order.listed(inos);
+  }
+
+  /** A file of one row, and with it those that will be read next. */
+  async #readWithFollowing(ino: number): Promise<Uint8Array> {
+    const following = this.#order.following(ino, (other) => {
+      const inode = this.#store.cachedInode(other);
+      const isThere = inode && inode.size > 0 && inode.size <= this.#smallFile && !this.#store.isNew(other);
+      return isThere && !this.remembered(other, 0) ? inode.size : null;
+    });
+    let own: Uint8Array = nothing;
+    for (const batch of batches([ino, ...following])) {
+      const sql = `SELECT ino, data FROM fs_data WHERE chunk_index = 0 AND ino IN (${times(batch, '?')})`;
+      for (const row of await this.#store.sql.all(sql, ...batch)) {
+        const bytes = asBytes(row.data);
+        if (row.ino === ino) own = bytes;
+        this.#remembered.set(rowKey(Number(row.ino), 0), bytes);
+      }
+    }
+    // A hole, when nothing was found.
+    this.#remembered.set(rowKey(ino, 0), own);
+    return own;
+  }
+
+  get #smallFile(): number {
+    return Math.min(smallFileBytes, this.#store.chunkSize);
   }
 
   /** Writes a row into the open group; a small one with the next of its like (`writeSmall`). For whoever runs exclusively. */
@@ -100,11 +142,7 @@ export class ContentRows {
   async writeSmall(): Promise<void> {
     for (const [expression, rows] of this.#small) {
       this.#small.delete(expression);
-      // In powers of two, so that few statements are kept prepared.
-      for (let at = 0, count = rowsOfStatement; at < rows.length; at += count) {
-        while (count > rows.length - at) count /= 2;
-        await this.#insert(expression, rows.slice(at, at + count));
-      }
+      for (const batch of batches(rows)) await this.#insert(expression, batch);
     }
   }
 
@@ -135,7 +173,7 @@ export class ContentRows {
     await this.#store.beginHere(rows.length);
     await breathe();
     await this.#store.sql.run(
-      `INSERT INTO fs_data (ino, chunk_index, data) VALUES ${rows.map(() => `(?, ?, ${expression})`).join(', ')} ` +
+      `INSERT INTO fs_data (ino, chunk_index, data) VALUES ${times(rows, `(?, ?, ${expression})`)} ` +
         'ON CONFLICT(ino, chunk_index) DO UPDATE SET data = excluded.data',
       ...rows.flatMap(({ ino, index, value }): SqlValue[] => [ino, index, value]),
     );

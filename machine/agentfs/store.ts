@@ -10,65 +10,16 @@
 import { type BaseTree, emptyBase } from './base.ts';
 import { BoundedCache } from './bounded-cache.ts';
 import { breathe } from './breathe.ts';
-import { DirtyInodes } from './dirty-inodes.ts';
-import { DirtyNames } from './dirty-names.ts';
+import { CurrentTree } from './current-tree.ts';
 import type { SqlDriver } from './driver.ts';
 import { FileError } from './errors.ts';
-import { type Inode, type InodePatch, inodeColumns, inodeOfRow } from './inode.ts';
+import type { Inode, InodePatch } from './inode.ts';
+import { defaultLimits, type StoreLimits } from './limits.ts';
 import type { Place } from './namespace.ts';
 import { Overlay } from './overlay.ts';
 import { Quotas } from './quota.ts';
-import { defaultChunkSize, isDirectory } from './schema.ts';
-import { type Caches, nameKey, Transaction } from './transaction.ts';
-import type { Usage } from './usage.ts';
-
-export interface StoreLimits {
-  /** Bytes that one file may have (EFBIG beyond). */
-  readonly largestFile: number;
-  /** What the organization may have in all (ENOSPC beyond), and each conversation of it (EDQUOT beyond). */
-  readonly organization: Usage;
-  readonly conversation: Usage;
-  /** Bytes of written data that wait in memory for the group's end, of one file and of all. */
-  readonly unwrittenOfOneFile: number;
-  readonly unwritten: number;
-  /** A file with more unwritten bytes than this goes to the spool. */
-  readonly spooledFrom: number;
-  /** Bytes of written data that wait in the spool file; who writes more waits for the database. */
-  readonly spool: number;
-  /** How long others wait, about, while usage is counted: a slice of the count. */
-  readonly countSliceMs: number;
-  /** Bytes of read data kept in memory. */
-  readonly readCache: number;
-  /** Inodes and names kept in memory. */
-  readonly cachedInodes: number;
-  readonly cachedNames: number;
-  /** Rows of one group: it ends when it has more. Also what one request of a push has at most, about. */
-  readonly groupRows: number;
-  /** How long operations wait for an fsync or the end of a work boundary before they are committed. */
-  readonly commitAfterMs: number;
-  /** How long nobody must have used the store before the contents of large files that are gone are removed. */
-  readonly quietMs: number;
-}
-
-export const defaultLimits: StoreLimits = {
-  largestFile: 4 * 1024 ** 3,
-  organization: { bytes: 64 * 1024 ** 3, inodes: 10_000_000 },
-  conversation: { bytes: 16 * 1024 ** 3, inodes: 1_000_000 },
-  unwrittenOfOneFile: 256 * 1024,
-  unwritten: 512 * 1024,
-  spooledFrom: 256 * 1024,
-  spool: 256 * 1024 ** 2,
-  countSliceMs: 4,
-  readCache: 32 * 1024 ** 2,
-  cachedInodes: 100_000,
-  cachedNames: 200_000,
-  groupRows: 128,
-  commitAfterMs: 1_000,
-  quietMs: 200,
-};
-
-/** Directories whose names are known to be all in memory. */
-const wholeDirectories = 10_000;
+import { defaultChunkSize } from './schema.ts';
+import { Transaction } from './transaction.ts';
 
 /** How long operations may follow each other without the machine's event loop having its turn. */
 const busyMs = 4;
@@ -99,16 +50,7 @@ export class Store {
   /** Groups that were lost so far. Who finds it higher than before has lost what it did since. */
   failures = 0;
   #tail: Promise<unknown> = Promise.resolve();
-  readonly #inodes: BoundedCache<number, Inode>;
-  readonly #names: BoundedCache<string, number>;
-  /** The directory that an inode was last seen in; what a file with several names has here is one of them. */
-  readonly #parents: BoundedCache<number, number>;
-  /** Where a thing was last seen. Kept over a pull, which may take away what tells it (repair.ts). */
-  readonly #places: BoundedCache<number, Place>;
-  readonly #dirty = new DirtyInodes();
-  readonly #dirtyNames = new DirtyNames();
-  /** Directories all of whose names memory has. */
-  readonly #whole = new Set<number>();
+  readonly #tree: CurrentTree;
   readonly #opens = new Map<number, number>();
   readonly #watchers = new Set<ChangeListener>();
   readonly #incarnations = new BoundedCache<number, number>(100_000);
@@ -126,18 +68,13 @@ export class Store {
   private constructor(driver: SqlDriver, limits: StoreLimits, chunkSize: number, overlay: Overlay) {
     this.driver = driver;
     this.sql = driver.intercept(() =>
-      this.#dirty.size > 0 || this.#dirtyNames.size > 0 || this.#keeper?.keepsBack === true
-        ? this.writeOutHere()
-        : null,
+      this.#tree.unwrittenRows > 0 || this.#keeper?.keepsBack === true ? this.writeOutHere() : null,
     );
     this.limits = limits;
     this.chunkSize = chunkSize;
     this.overlay = overlay;
     this.quotas = new Quotas(this, limits, limits.cachedNames);
-    this.#inodes = new BoundedCache(limits.cachedInodes);
-    this.#names = new BoundedCache(limits.cachedNames, undefined, () => this.#whole.clear());
-    this.#parents = new BoundedCache(limits.cachedNames);
-    this.#places = new BoundedCache(limits.cachedNames / 4);
+    this.#tree = new CurrentTree(this, overlay, limits);
   }
 
   /** Opens the store of a database that has the schema; throws where it has none. */
@@ -204,22 +141,17 @@ export class Store {
   /** The same for whoever runs exclusively already. */
   async transactHere<Result>(work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
     const transaction = new Transaction(this);
+    const { failures } = this;
     let result: Result;
     let count: () => void;
     try {
       result = await work(transaction);
       count = await this.quotas.approveHere(transaction.notes);
     } catch (error) {
-      await transaction.undo();
+      if (this.failures === failures) await transaction.undo();
       throw asFileError(error);
     }
-    try {
-      await transaction.apply(this.#caches);
-    } catch (error) {
-      // Half of it stands in the transaction, and what stands before it cannot be told apart any more.
-      await this.#lose(error);
-      throw asFileError(error);
-    }
+    await this.orLoseHere(() => transaction.apply(this.#tree));
     if (this.#watchers.size > 0) for (const [ino, inode] of transaction.changed()) this.#changed(ino, inode);
     count();
     if (transaction.changesBasePlaces) await this.overlay.attachHere();
@@ -229,7 +161,7 @@ export class Store {
 
   /** Ends the group if it is large enough; otherwise it ends later. For whoever runs exclusively. */
   async commitFullHere(): Promise<void> {
-    if (this.#rows + this.#dirty.size + this.#dirtyNames.size > this.limits.groupRows) await this.commitHere();
+    if (this.#rows + this.#tree.unwrittenRows > this.limits.groupRows) await this.commitHere();
     else this.#commitLater();
   }
 
@@ -245,16 +177,26 @@ export class Store {
   async commitHere(): Promise<void> {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
-    try {
+    await this.orLoseHere(async () => {
       await this.writeOutHere();
-      if (!this.#isOpen) return;
-      await this.sql.run('COMMIT');
-    } catch (error) {
-      await this.#lose(error);
-      throw asFileError(error);
-    }
+      if (this.#isOpen) await this.sql.run('COMMIT');
+    });
     this.#isOpen = false;
     this.#rows = 0;
+  }
+
+  /**
+   * Writes into the open group. A failure loses all of it: what stands there by half cannot be told apart from what stood there
+   * before. For whoever runs exclusively.
+   */
+  async orLoseHere(write: () => Promise<void>): Promise<void> {
+    const { failures } = this;
+    try {
+      await write();
+    } catch (error) {
+      if (this.failures === failures) await this.#lose(error);
+      throw asFileError(error);
+    }
   }
 
   /** Ends the group and makes everything so far durable. */
@@ -272,14 +214,14 @@ export class Store {
   /** Changes an inode ahead of its row. For whoever runs exclusively. */
   patchAhead(inode: Inode, patch: InodePatch): void {
     const patched = { ...inode, ...patch };
-    this.#dirty.patch(patched, patch);
+    this.#tree.dirty.patch(patched, patch);
     if (this.#watchers.size > 0) this.#changed(inode.ino, patched);
     this.#commitLater();
   }
 
   /** Whether the database has nothing of it yet. */
   isNew(ino: number): boolean {
-    return this.#dirty.isNew(ino);
+    return this.#tree.dirty.isNew(ino);
   }
 
   /** Calls back when a group was lost: what kernels remember is not so. */
@@ -308,86 +250,37 @@ export class Store {
 
   /** The inode as of the last operation, if memory has it; undefined says nothing about its existence. */
   cachedInode(ino: number): Inode | undefined {
-    return this.#dirty.get(ino) ?? this.#inodes.get(ino) ?? this.overlay.node(ino)?.inode;
+    return this.#tree.cachedInode(ino);
   }
 
   /** What a name is, if memory knows: 0 means that there is no such name. */
   cachedName(parent: number, name: string): number | undefined {
-    const key = nameKey(parent, name);
-    const known = this.overlay.lookup(parent, name)?.inode.ino ?? this.#names.get(key) ?? this.#dirtyNames.get(key);
-    return known ?? (this.#whole.has(parent) ? 0 : undefined);
+    return this.#tree.cachedName(parent, name);
   }
 
-  /** What the directories' lists are read from lacks nothing then. For whoever runs exclusively. */
-  async writeOutNamesHere(parent: number): Promise<void> {
-    if (this.#dirtyNames.isIn(parent)) await this.#writeOutNamesHere();
-  }
-
-  /** Whether memory has a name in a directory that the database does not have yet. */
-  hasNewNames(parent: number): boolean {
-    return this.#dirtyNames.isIn(parent);
-  }
-
-  /**
-   * Begins a look at all names of a directory; the call that is returned ends it: memory has all of them now, unless it has
-   * forgotten some meanwhile, so that what it does not have is not there. For whoever runs exclusively.
-   */
-  beginWhole(parent: number): () => void {
-    const { drops } = this.#names;
-    return () => {
-      if (this.#names.drops !== drops) return;
-      if (this.#whole.size >= wholeDirectories) this.#whole.clear();
-      this.#whole.add(parent);
-    };
-  }
-
-  /** The inode, or null. For whoever runs exclusively. */
-  async inodeHere(ino: number): Promise<Inode | null> {
-    const cached = this.cachedInode(ino);
-    if (cached) return cached;
-    const row = await this.sql.get(`SELECT ${inodeColumns} FROM fs_inode i WHERE i.ino = ?`, ino);
-    if (!row) return null;
-    const inode = inodeOfRow(row);
-    this.#inodes.set(ino, inode);
-    return inode;
-  }
-
-  /** What a name is, or 0. For whoever runs exclusively. */
-  async nameHere(parent: number, name: string): Promise<number> {
-    const cached = this.cachedName(parent, name);
-    if (cached !== undefined) return cached;
-    const row = await this.sql.get('SELECT ino FROM fs_dentry WHERE parent_ino = ? AND name = ?', parent, name);
-    const ino = row ? Number(row.ino) : 0;
-    this.#names.set(nameKey(parent, name), ino);
-    if (ino !== 0) {
-      this.#parents.set(ino, parent);
-      this.#places.set(ino, { parent, name });
-    }
-    return ino;
-  }
-
-  /** Remembers what a list has shown; null: the name leads to nothing. For whoever runs exclusively. */
-  remember(parent: number, name: string, ino: number, inode: Inode | null): void {
-    if (this.cachedName(parent, name) === undefined) this.#names.set(nameKey(parent, name), ino);
-    if (inode && isDirectory(inode.mode)) this.#places.set(ino, { parent, name });
-    if (inode && this.cachedInode(ino) === undefined) this.#inodes.set(ino, inode);
+  /** Names and inodes as they are now. For whoever runs exclusively. */
+  get treeHere(): CurrentTree {
+    return this.#tree;
   }
 
   /** Where a thing was last seen by this machine, if it remembers; it may be elsewhere now, or gone. */
   lastPlace(ino: number): Place | undefined {
-    return this.#places.get(ino);
+    return this.#tree.places.get(ino);
+  }
+
+  /** The inode, or null. For whoever runs exclusively. */
+  inodeHere(ino: number): Promise<Inode | null> {
+    return this.#tree.inodeHere(ino);
+  }
+
+  /** What a name is, or 0. For whoever runs exclusively. */
+  nameHere(parent: number, name: string): Promise<number> {
+    return this.#tree.nameHere(parent, name);
   }
 
   /** The directory that holds a directory, or 0. For whoever runs exclusively. */
-  async parentHere(ino: number): Promise<number> {
-    const cached = this.#parents.get(ino) ?? this.overlay.node(ino)?.parent;
-    if (cached !== undefined) return cached;
-    // The schema has no index for this; the cache spares nearly every such look through the table.
-    if (this.#dirtyNames.size > 0) await this.#writeOutNamesHere();
-    const row = await this.sql.get('SELECT parent_ino FROM fs_dentry WHERE ino = ? LIMIT 1', ino);
-    const parent = row ? Number(row.parent_ino) : 0;
-    if (parent !== 0) this.#parents.set(ino, parent);
-    return parent;
+  parentHere(ino: number): Promise<number> {
+    return this.#tree.parentHere(ino);
   }
 
   /** The inode, or null. */
@@ -432,9 +325,7 @@ export class Store {
   /** Forgets everything that a pull may have changed. For whoever runs exclusively. */
   async forget(): Promise<void> {
     await this.commitHere();
-    this.#inodes.clear();
-    this.#names.clear();
-    this.#parents.clear();
+    this.#tree.forget();
     await this.sql.forget();
     await this.overlay.attachHere();
     this.quotas.forget();
@@ -448,11 +339,6 @@ export class Store {
     this.#timer = null;
   }
 
-  get #caches(): Caches {
-    const [inodes, names, parents, places] = [this.#inodes, this.#names, this.#parents, this.#places];
-    return { inodes, names, parents, places, dirty: this.#dirty, dirtyNames: this.#dirtyNames };
-  }
-
   /** The engine runs in microtasks: without this one operation after the other would run and nothing else of the machine. */
   async #breathed<Result>(work: () => Promise<Result>): Promise<Result> {
     if (performance.now() - this.#breathedAt > busyMs) {
@@ -463,18 +349,11 @@ export class Store {
   }
 
   /** Writes what memory keeps back into the open group. For whoever runs exclusively. */
-  async writeOutHere(): Promise<void> {
-    if (this.#keeper?.keepsBack) await this.#keeper.writeOutHere();
-    if (this.#dirty.size > 0) {
-      await this.beginHere(this.#dirty.size);
-      await this.#dirty.writeOut(this.sql, (inode) => this.#inodes.set(inode.ino, inode));
-    }
-    if (this.#dirtyNames.size > 0) await this.#writeOutNamesHere();
-  }
-
-  async #writeOutNamesHere(): Promise<void> {
-    await this.beginHere(this.#dirtyNames.size);
-    await this.#dirtyNames.writeOut(this.sql);
+  writeOutHere(): Promise<void> {
+    return this.orLoseHere(async () => {
+      if (this.#keeper?.keepsBack) await this.#keeper.writeOutHere();
+      await this.#tree.writeOutHere();
+    });
   }
 
   async #lose(error: unknown): Promise<void> {
@@ -486,11 +365,7 @@ export class Store {
     this.#isOpen = false;
     this.#rows = 0;
     this.failures += 1;
-    this.#dirty.clear();
-    this.#dirtyNames.clear();
-    this.#inodes.clear();
-    this.#names.clear();
-    this.#parents.clear();
+    this.#tree.lost();
     await this.#keeper?.lost();
     this.quotas.lost();
     await this.overlay.attachHere();

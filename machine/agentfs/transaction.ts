@@ -2,9 +2,7 @@
  * What one operation changes. It only notes it; when the operation has succeeded, its rows go into the open group and its
  * inodes and names into the store's memory. An operation that fails has changed nothing.
  */
-import type { BoundedCache } from './bounded-cache.ts';
-import type { DirtyInodes } from './dirty-inodes.ts';
-import type { DirtyNames } from './dirty-names.ts';
+import { type CurrentTree, nameKey } from './current-tree.ts';
 import type { SqlRow, SqlValue } from './driver.ts';
 import { FileError } from './errors.ts';
 import { type Inode, type InodePatch, inodeInsertColumns, inodeInsertValues, isLater, laterThan } from './inode.ts';
@@ -12,18 +10,8 @@ import { copyRows, coverRows, type Statement, whiteoutRow } from './layer-rows.t
 import type { Place } from './namespace.ts';
 import type { LowerNode } from './overlay.ts';
 import type { TreeNote } from './quota.ts';
-import { isDirectory, isRegular, isSymlink } from './schema.ts';
+import { isDirectory } from './schema.ts';
 import type { Store } from './store.ts';
-
-/** The store's memory. */
-export interface Caches {
-  readonly inodes: BoundedCache<number, Inode>;
-  readonly names: BoundedCache<string, number>;
-  readonly parents: BoundedCache<number, number>;
-  readonly places: BoundedCache<number, Place>;
-  readonly dirty: DirtyInodes;
-  readonly dirtyNames: DirtyNames;
-}
 
 type Step =
   | { readonly kind: 'row'; readonly sql: string; readonly args: readonly SqlValue[] }
@@ -102,7 +90,7 @@ export class Transaction {
     return patched;
   }
 
-  /** Deletes a file's or directory's rows. A large file's contents go in slices, later. */
+  /** A file's or directory's rows go with the group. A large file's contents have gone in slices before. */
   removeInode(inode: Inode): void {
     if (inode.nlink > 0) this.gone(inode);
     if (!this.#lower(inode.ino)) this.#steps.push({ kind: 'remove', inode });
@@ -160,7 +148,7 @@ export class Transaction {
   /** Whose it is that has this name and may lose its last one. Whoever takes a name away has looked it up. */
   #noteName(parent: number, name: string): void {
     const ino = this.#names.get(nameKey(parent, name)) ?? this.#store.cachedName(parent, name) ?? 0;
-    if (ino !== 0) this.notes.push({ kind: 'named', parent, ino });
+    if (ino !== 0) this.notes.push({ kind: 'named', parent, ino, isThere: true });
   }
 
   /** The directory that holds a directory, or 0. */
@@ -169,9 +157,7 @@ export class Transaction {
   }
 
   async isEmptyDirectory(ino: number): Promise<boolean> {
-    if (this.#store.overlay.children(ino).size > 0 || this.#store.hasNewNames(ino)) return false;
-    const row = await this.#store.sql.get('SELECT 1 AS one FROM fs_dentry WHERE parent_ino = ? LIMIT 1', ino);
-    return row === undefined;
+    return this.#store.overlay.children(ino).size === 0 && !(await this.#store.treeHere.hasNamesHere(ino));
   }
 
   /** Gives the delta its own copy of what only the base has, with the directories above it; nothing for what is in the delta. */
@@ -213,16 +199,16 @@ export class Transaction {
   }
 
   /** Makes it so. A failure leaves the group unusable. */
-  async apply(caches: Caches): Promise<void> {
-    for (const step of this.#steps) await this.#take(step, caches);
+  async apply(tree: CurrentTree): Promise<void> {
+    for (const step of this.#steps) await this.#take(step, tree);
     if (this.#hasSavepoint) await this.#store.sql.run('RELEASE operation');
     for (const [ino, inode] of this.#inodes) {
-      if (inode === null) caches.inodes.delete(ino);
-      else caches.inodes.set(ino, inode);
+      if (inode === null) tree.inodes.delete(ino);
+      else tree.inodes.set(ino, inode);
     }
-    for (const [key, ino] of this.#names) caches.names.set(key, ino);
-    for (const [ino, parent] of this.#parents) caches.parents.set(ino, parent);
-    for (const [ino, place] of this.#places) caches.places.set(ino, place);
+    for (const [key, ino] of this.#names) tree.names.set(key, ino);
+    for (const [ino, parent] of this.#parents) tree.parents.set(ino, parent);
+    for (const [ino, place] of this.#places) tree.places.set(ino, place);
     for (const change of this.#afterCommit) change();
   }
 
@@ -233,7 +219,7 @@ export class Transaction {
     await this.#store.sql.run('RELEASE operation');
   }
 
-  async #take(step: Step, { dirty, dirtyNames }: Caches): Promise<void> {
+  async #take(step: Step, { dirty, dirtyNames }: CurrentTree): Promise<void> {
     switch (step.kind) {
       case 'row':
         return this.#run(step.sql, ...step.args);
@@ -249,24 +235,16 @@ export class Transaction {
           step.name,
         );
       case 'unname':
-        if (dirtyNames.remove(nameKey(step.parent, step.name))) return;
-        return this.#run('DELETE FROM fs_dentry WHERE parent_ino = ? AND name = ?', step.parent, step.name);
+        dirtyNames.remove(nameKey(step.parent, step.name), step);
+        return;
       case 'insert':
         dirty.insert(step.inode);
         return;
       case 'patch':
         dirty.patch(step.inode, step.patch);
         return;
-      case 'remove': {
-        const { ino, mode, size } = step.inode;
-        const isNew = dirty.isNew(ino);
-        dirty.delete(ino);
-        if (isSymlink(mode)) await this.#run('DELETE FROM fs_symlink WHERE ino = ?', ino);
-        if (isNew) return;
-        const ofChunk = size <= this.#store.chunkSize ? ' AND chunk_index = 0' : '';
-        if (isRegular(mode)) await this.#run(`DELETE FROM fs_data WHERE ino = ?${ofChunk}`, ino);
-        await this.#run('DELETE FROM fs_inode WHERE ino = ?', ino);
-      }
+      case 'remove':
+        dirty.remove(step.inode);
     }
   }
 
@@ -294,5 +272,3 @@ export class Transaction {
     this.#hasSavepoint = true;
   }
 }
-
-export const nameKey = (parent: number, name: string): string => `${parent}/${name}`;

@@ -2,9 +2,9 @@
 import { afterEach, expect, test } from 'bun:test';
 import { errnoNumbers } from '../agentfs/errors.ts';
 import { rootIno } from '../agentfs/ids.ts';
+import type { StoreLimits } from '../agentfs/limits.ts';
 import { type LocalFiles, openLocalFiles } from '../agentfs/local.fixture.ts';
 import { seeded } from '../agentfs/model.fixture.ts';
-import type { StoreLimits } from '../agentfs/store.ts';
 import type { HolderStream } from '../holders/holder-socket.ts';
 import { FrameDecoder, maxFrameBytes } from './frames.ts';
 import { Gate } from './gate.ts';

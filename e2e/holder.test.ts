@@ -65,7 +65,7 @@ async function whileToolRuns(work: (tools: readonly ProcessInfo[]) => void): Pro
 
 describe('descriptors', () => {
   test(
-    'confined-exec starts with 0–7, sealed inputs on 4–7, and Hermes with 0–3 of them',
+    'confined-exec starts with 0–8, sealed inputs on 4–7, and Hermes with 0–3 of them',
     async () => {
       const machine = only('machine');
       await using stops = await ExecStops.attach(machine.pid);
@@ -82,6 +82,7 @@ describe('descriptors', () => {
         [5, 'memfd:ca-bundle'],
         [6, 'memfd:environment'],
         [7, 'memfd:start-script'],
+        [8, 'socket'],
       ]);
       for (const fd of [4, 5, 6, 7]) {
         expect(sealsOf(outer.pid, fd), `seals of ${fd}`).toEqual(allSeals);

@@ -118,34 +118,44 @@ pub fn peerHasGone(fd: sys.Fd) bool {
     return watched[0].revents & (linux.POLL.ERR | linux.POLL.HUP) != 0;
 }
 
-const Rights = extern struct { header: ControlHeader, fds: [2]sys.Fd };
+fn Rights(comptime count: usize) type {
+    return extern struct {
+        header: ControlHeader,
+        fds: [count]sys.Fd,
 
-pub fn sendDescriptors(fd: sys.Fd, fds: [2]sys.Fd) void {
-    var rights: Rights = .{ .header = .{ .length = @sizeOf(Rights), .level = SOL_SOCKET, .kind = SCM_RIGHTS }, .fds = fds };
+        /// Without what an odd number leaves unused behind it.
+        const length = @sizeOf(ControlHeader) + count * @sizeOf(sys.Fd);
+    };
+}
+
+/// One message with descriptors. The receiver's end is an error like any other.
+pub fn sendDescriptors(fd: sys.Fd, comptime count: usize, fds: [count]sys.Fd) void {
+    const Sent = Rights(count);
+    var rights: Sent = .{ .header = .{ .length = Sent.length, .level = SOL_SOCKET, .kind = SCM_RIGHTS }, .fds = fds };
     const byte: [1]u8 = .{'f'};
     const vector = [_]std.posix.iovec_const{.{ .base = &byte, .len = 1 }};
     var header: linux.msghdr_const = std.mem.zeroes(linux.msghdr_const);
     header.iov = &vector;
     header.iovlen = 1;
     header.control = &rights;
-    header.controllen = @sizeOf(Rights);
+    header.controllen = @sizeOf(Sent);
     _ = sys.must(linux.sendmsg(fd, &header, sys.MSG_NOSIGNAL), "send the FUSE device");
 }
 
 pub fn receiveDescriptors(fd: sys.Fd) [2]sys.Fd {
     const MSG_CMSG_CLOEXEC = 0x40000000;
-    var rights: Rights = undefined;
+    var rights: Rights(2) = undefined;
     var byte: [1]u8 = undefined;
     var vector = [_]std.posix.iovec{.{ .base = &byte, .len = 1 }};
     var header: linux.msghdr = std.mem.zeroes(linux.msghdr);
     header.iov = &vector;
     header.iovlen = 1;
     header.control = &rights;
-    header.controllen = @sizeOf(Rights);
+    header.controllen = @sizeOf(Rights(2));
     const got = sys.must(linux.recvmsg(fd, &header, MSG_CMSG_CLOEXEC), "receive the FUSE device");
     // The holder failed before it came so far, and has said why.
     if (got == 0) linux.exit_group(sys.exit_failure);
-    sys.assert(header.controllen >= @sizeOf(Rights) - 4 and rights.header.kind == SCM_RIGHTS, "two descriptors");
+    sys.assert(header.controllen >= Rights(2).length and rights.header.kind == SCM_RIGHTS, "two descriptors");
     return rights.fds;
 }
 

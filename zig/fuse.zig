@@ -17,6 +17,23 @@ const barrier = 0x65646765;
 pub const barrier_length = reply_header + 8;
 const notify_reply = 41;
 
+/// Two messages of ours about who reads the device, where the machine does: "it can be read" as a request that wants no
+/// answer, and then nothing more until "watch it" comes as a notification.
+const readable = 0x65646772;
+const watch = 0x65646777;
+
+/// What tells the machine that the device can be read.
+pub const readable_message: [request_header]u8 = message: {
+    var bytes: [request_header]u8 = @splat(0);
+    std.mem.writeInt(u32, bytes[0..4], request_header, .little);
+    std.mem.writeInt(u32, bytes[4..8], readable, .little);
+    break :message bytes;
+};
+
+pub fn isWatch(notification: []const u8) bool {
+    return notification.len == reply_header and std.mem.readInt(i32, notification[4..8], .little) == watch;
+}
+
 pub fn isBarrier(notification: []const u8) bool {
     return notification.len == barrier_length and std.mem.readInt(i32, notification[4..8], .little) == barrier;
 }
@@ -82,6 +99,14 @@ test "a barrier" {
     try testing.expectEqual(request_header, lengthOf(&answer));
     try testing.expectEqual(notify_reply, std.mem.readInt(u32, answer[4..8], .little));
     try testing.expectEqualStrings("12345678", answer[8..16]);
+}
+
+test "who reads the device" {
+    try testing.expectEqual(request_header, lengthOf(&readable_message));
+    try testing.expectEqual(readable, std.mem.readInt(u32, readable_message[4..8], .little));
+    try testing.expect(isWatch(example(watch, 0)[0..reply_header]));
+    try testing.expect(!isWatch(&example(watch, 0)));
+    try testing.expect(!isWatch(example(barrier, 0)[0..reply_header]));
 }
 
 test "lengths" {

@@ -81,6 +81,8 @@ export interface HolderFiles {
   readonly startScript?: string;
   /** Seals of the manifest's memfd; all of them when absent. */
   readonly manifestSeals?: number;
+  /** Descriptor 8, where the manifest says `fuse-device 8`. */
+  readonly device?: number;
 }
 
 export interface Child {
@@ -100,7 +102,7 @@ export interface Child {
   readonly channel: number;
 }
 
-/** Spawns `command` with the eight descriptors of a holder. */
+/** Spawns `command` with the eight descriptors of a holder, or nine. */
 export function spawnHolder(command: readonly string[], files: HolderFiles): Child {
   const environment = Object.entries(files.environment ?? {}).map(([key, value]) => `${key}=${value}\0`);
   const fds = [
@@ -111,7 +113,7 @@ export function spawnHolder(command: readonly string[], files: HolderFiles): Chi
   ] as const;
   const child = Bun.spawn([...command], {
     env: { OUTER: 'must not be seen inside', PATH: process.env.PATH },
-    stdio: ['pipe', 'pipe', 'pipe', 'pipe', ...fds],
+    stdio: ['pipe', 'pipe', 'pipe', 'pipe', ...fds, ...(files.device === undefined ? [] : [files.device])],
   });
   for (const fd of fds) closeSync(fd);
   const channel = child.stdio[3];

@@ -23,6 +23,8 @@ const environment_fd: sys.Fd = 6;
 const start_script_fd: sys.Fd = 7;
 /// Hermes keeps 0, 1, 2 and this one: the machine channel.
 const machine_channel_fd: sys.Fd = 3;
+/// Where the FUSE device goes when the manifest says so.
+const device_socket_fd: sys.Fd = 8;
 
 var manifest_text: [limits.manifest_bytes + 1]u8 = undefined;
 var environment_text: [limits.environment_bytes]u8 = undefined;
@@ -37,9 +39,10 @@ pub fn run() noreturn {
     process.blockSignals();
     process.leaveTerminal();
     _ = linux.syscall1(.umask, 0o022);
-    sys.closeFrom(start_script_fd + 1);
+    sys.closeFrom(device_socket_fd + 1);
     preferAsVictim();
     const files = takeDescriptors();
+    const device_socket = takeDeviceSocket();
     const null_fd = process.openNull();
     const groups = cgroup.open(&plan);
 
@@ -49,7 +52,8 @@ pub fn run() noreturn {
     const host_uid: ?u32 = if (linux.geteuid() == 0) plan.uid orelse sys.fail("manifest: no uid, and this is root", "", .INVAL) else null;
 
     const link = control.pair();
-    const relay_pid = process.fork("relay") orelse relay.run(.{ .stream = stream, .link = link[1], .null_fd = null_fd, .host_uid = host_uid });
+    const relay_pid = process.fork("relay") orelse relay.run(.{ .stream = stream, .link = link[1], .device_socket = device_socket, .null_fd = null_fd, .host_uid = host_uid });
+    if (device_socket) |fd| _ = linux.close(fd);
     _ = linux.close(link[1]);
     _ = linux.close(stream);
 
@@ -79,11 +83,7 @@ fn preferAsVictim() void {
 
 /// Verifies and reads the four memfds. What has been read is closed; what is copied later is returned.
 fn takeDescriptors() mounts.Files {
-    for ([_]sys.Fd{ 0, 1, 2, machine_channel_fd }) |fd| {
-        var digits: [20]u8 = undefined;
-        const F_GETFD = 1;
-        _ = sys.mustFor(linux.fcntl(fd, F_GETFD, 0), "descriptor", sys.decimal(@intCast(fd), &digits));
-    }
+    for ([_]sys.Fd{ 0, 1, 2, machine_channel_fd }) |fd| mustBeOpen(fd);
     const manifest_size = memfd.verify(manifest_fd, "manifest", limits.manifest_bytes);
     const ca_bundle_size = memfd.verify(ca_bundle_fd, "CA bundle", limits.ca_bundle_bytes);
     const environment_size = memfd.verify(environment_fd, "private environment", limits.environment_bytes);
@@ -104,6 +104,22 @@ fn takeDescriptors() mounts.Files {
         .start_script = start_script_fd,
         .ca_bundle = if (ca_bundle_size > 0) ca_bundle_fd else null,
     };
+}
+
+fn mustBeOpen(fd: sys.Fd) void {
+    var digits: [20]u8 = undefined;
+    const F_GETFD = 1;
+    _ = sys.mustFor(linux.fcntl(fd, F_GETFD, 0), "descriptor", sys.decimal(@intCast(fd), &digits));
+}
+
+/// The socket that takes the FUSE device; null when the machine does not read it by itself.
+fn takeDeviceSocket() ?sys.Fd {
+    if (plan.gives_device) {
+        mustBeOpen(device_socket_fd);
+        return device_socket_fd;
+    }
+    _ = linux.close(device_socket_fd); // It may not even be open.
+    return null;
 }
 
 fn refuseManifest(problem: manifest.Problem) noreturn {
@@ -145,8 +161,8 @@ fn buildTree(files: mounts.Files, link: sys.Fd) void {
     for ([_]sys.Fd{ files.program, ca_bundle_fd, start_script_fd }) |fd| _ = linux.close(fd);
     mounts.mountFuse(device);
     relay.cloneDevice(device, spare);
-    control.sendDescriptors(link, .{ device, spare });
-    // From here on the relay alone holds the device: its death ends the file system.
+    control.sendDescriptors(link, 2, .{ device, spare });
+    // From here on the relay holds the device, and the machine where it reads it: their end ends the file system.
     _ = linux.close(device);
     _ = linux.close(spare);
     mounts.placeFuse();

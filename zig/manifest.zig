@@ -23,6 +23,8 @@ pub const Manifest = struct {
     uid: ?u32 = null,
     fuse_socket: ?[:0]const u8 = null,
     fuse_token: ?[:0]const u8 = null,
+    /// Whether the FUSE device goes through descriptor 8 to the machine, which reads it by itself.
+    gives_device: bool = false,
     program: ?[:0]const u8 = null,
     binds: [limits.manifest_binds]Bind = undefined,
     bind_count: usize = 0,
@@ -80,6 +82,7 @@ fn take(line: [:0]u8, out: *Manifest) ?[]const u8 {
     if (std.mem.eql(u8, key, "uid")) return takeUid(value, out);
     if (std.mem.eql(u8, key, "fuse-socket")) return takeSocket(value, out);
     if (std.mem.eql(u8, key, "fuse-token")) return takeToken(value, out);
+    if (std.mem.eql(u8, key, "fuse-device")) return takeDevice(value, out);
     if (std.mem.eql(u8, key, "bind")) return takeBind(value, false, out);
     if (std.mem.eql(u8, key, "bind?")) return takeBind(value, true, out);
     if (std.mem.eql(u8, key, "cgroup")) return takeCgroup(value, out);
@@ -136,6 +139,13 @@ fn takeToken(value: [:0]const u8, out: *Manifest) ?[]const u8 {
         else => return "malformed fuse-token",
     };
     out.fuse_token = value;
+    return null;
+}
+
+fn takeDevice(value: []const u8, out: *Manifest) ?[]const u8 {
+    if (out.gives_device) return "repeated fuse-device";
+    if (!std.mem.eql(u8, value, "8")) return "malformed fuse-device";
+    out.gives_device = true;
     return null;
 }
 
@@ -233,6 +243,7 @@ test "a whole manifest" {
     try testing.expectEqualStrings("/src", out.binds[2].source);
     try testing.expectEqualStrings("/dst", out.binds[2].target);
     try testing.expectEqual(0, out.binds[2].target.ptr[4]);
+    try testing.expect(!out.gives_device);
     try testing.expectEqual(1, out.cgroup_count);
     try testing.expectEqualStrings("/sys/fs/cgroup/x", out.cgroups[0]);
     try testing.expectEqualStrings("/opt/hermes/bin/python", out.program.?);
@@ -318,6 +329,17 @@ test "git" {
     try expectProblem(h ++ "native-git relative\n", 2, "malformed native-git");
     try expectProblem(h ++ "git-place /hermes/git\n", 2, "git in a reserved place");
     try expectProblem(h ++ comptime times("git-place /usr/bin/git\n", limits.manifest_git_places + 1), limits.manifest_git_places + 2, "too many git-places");
+}
+
+test "the device" {
+    const more = good ++ "fuse-device 8\n";
+    var buffer: [limits.manifest_bytes]u8 = undefined;
+    @memcpy(buffer[0..more.len], more);
+    var out: Manifest = .{};
+    try testing.expectEqual(null, parse(buffer[0..more.len], &out));
+    try testing.expect(out.gives_device);
+    try expectProblem(more ++ "fuse-device 8\n", 14, "repeated fuse-device");
+    try expectProblem(good ++ "fuse-device 9\n", 13, "malformed fuse-device");
 }
 
 test "limits" {

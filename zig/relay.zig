@@ -1,6 +1,10 @@
 //! The relay: outside of every namespace of the holder, between the kernel's FUSE device and the machine's socket. It
 //! knows of a message only its length, and whether it is a reply or a notification.
 //!
+//! Where the machine reads the device by itself, the relay only watches it while the machine does not: it says once that
+//! there is something to read, and watches again when it is told to. Then the machine has the device too, and closes it when
+//! this stream ends; so the end of either still ends the file system.
+//!
 //! A notification may wait in the kernel for a lock whose owner waits for a reply. So those go through a process of their
 //! own, on a device of their own (`FUSE_DEV_IOC_CLONE`): the relay's death ends the requests it had read even
 //! while that process is stuck.
@@ -19,6 +23,8 @@ pub const Start = struct {
     stream: sys.Fd,
     /// This end of the pair with the holder's outer process.
     link: sys.Fd,
+    /// Takes the device to the machine; null where the machine gets the requests from here.
+    device_socket: ?sys.Fd,
     null_fd: sys.Fd,
     /// Host user to map and to become; null when the holder runs as an ordinary user.
     host_uid: ?u32,
@@ -40,7 +46,8 @@ pub fn run(start: Start) noreturn {
     process.letGoOfPipes(start.null_fd);
     const stream: sys.Fd = 3;
     const link: sys.Fd = 4;
-    keepOnly(start.stream, start.link);
+    const device_socket: ?sys.Fd = if (start.device_socket == null) null else 5;
+    keepOnly(&.{ start.stream, start.link, start.device_socket orelse -1 });
     if (start.host_uid) |uid| {
         if (control.receive(link, &request_byte, true) == null) linux.exit_group(sys.exit_failure);
         identity.mapOther(outer, uid);
@@ -52,25 +59,34 @@ pub fn run(start: Start) noreturn {
     process.notDumpable();
     process.dieWithParent();
     if (linux.getppid() != outer) linux.exit_group(sys.exit_failure);
-    const notifier = startNotifier(devices, .{ stream, link });
+    const notifier = startNotifier(devices, &.{ stream, link, device_socket orelse -1 });
     setNonBlocking(devices[0]);
     setNonBlocking(stream);
     setNonBlocking(notifier.takes);
     _ = linux.close(devices[1]);
+    if (device_socket) |socket| {
+        control.sendDescriptors(socket, 1, .{devices[0]});
+        _ = linux.close(socket);
+    }
     seccomp.confineRelay();
-    move(.{ .device = devices[0], .stream = stream, .notifier = notifier.takes, .reached = notifier.reached, .link = link });
+    const reader: Reader = if (device_socket == null) .relay else .machine_when_told;
+    move(.{ .reader = reader, .device = devices[0], .stream = stream, .notifier = notifier.takes, .reached = notifier.reached, .link = link });
 }
 
 var request_byte: [1]u8 = undefined;
 
-/// Puts the two sockets on 3 and 4 and closes the rest: above all the control stream and the memfds.
-fn keepOnly(stream: sys.Fd, link: sys.Fd) void {
+/// Puts the sockets, those that are there, on 3 and the numbers after it, and closes the rest: above all the control stream
+/// and the memfds.
+fn keepOnly(sockets: []const sys.Fd) void {
     const above: sys.Fd = 64;
-    _ = sys.must(linux.dup3(stream, above, linux_cloexec), "dup3");
-    _ = sys.must(linux.dup3(link, above + 1, linux_cloexec), "dup3");
-    _ = sys.must(linux.dup3(above, 3, linux_cloexec), "dup3");
-    _ = sys.must(linux.dup3(above + 1, 4, linux_cloexec), "dup3");
-    sys.closeFrom(5);
+    var kept: sys.Fd = 0;
+    for (sockets) |socket| if (socket >= 0) {
+        _ = sys.must(linux.dup3(socket, above + kept, linux_cloexec), "dup3");
+        kept += 1;
+    };
+    var number: sys.Fd = 0;
+    while (number < kept) : (number += 1) _ = sys.must(linux.dup3(above + number, 3 + number, linux_cloexec), "dup3");
+    sys.closeFrom(3 + kept);
 }
 
 const linux_cloexec = sys.O_CLOEXEC;
@@ -88,7 +104,7 @@ const Notifier = struct {
     reached: sys.Fd,
 };
 
-fn startNotifier(devices: [2]sys.Fd, sockets: [2]sys.Fd) Notifier {
+fn startNotifier(devices: [2]sys.Fd, sockets: []const sys.Fd) Notifier {
     var ends: [2]sys.Fd = undefined;
     var back: [2]sys.Fd = undefined;
     _ = sys.must(linux.pipe2(&ends, .{ .CLOEXEC = true }), "pipe");
@@ -98,7 +114,10 @@ fn startNotifier(devices: [2]sys.Fd, sockets: [2]sys.Fd) Notifier {
         sys.nameProcess("edge-notify");
         process.dieWithParent();
         if (linux.getppid() != relay) linux.exit_group(sys.exit_failure);
-        for ([_]sys.Fd{ devices[0], sockets[0], sockets[1], ends[1], back[0] }) |fd| _ = linux.close(fd);
+        for ([_]sys.Fd{ devices[0], ends[1], back[0] }) |fd| _ = linux.close(fd);
+        for (sockets) |fd| if (fd >= 0) {
+            _ = linux.close(fd);
+        };
         seccomp.confineRelay();
         notify(devices[1], ends[0], back[1]);
     }
@@ -200,7 +219,17 @@ var up: Buffer(limits.fuse_message) = .{};
 var down: Buffer(2 * limits.fuse_message) = .{};
 var notifications: Buffer(limits.notification_queue) = .{};
 
+/// Who takes requests from the device.
+const Reader = enum {
+    relay,
+    /// The machine, which is told of the next request.
+    machine_when_told,
+    /// The machine, which waits for them by itself until it says otherwise.
+    machine,
+};
+
 const Ways = struct {
+    reader: Reader,
     device: sys.Fd,
     stream: sys.Fd,
     notifier: sys.Fd,
@@ -218,7 +247,7 @@ fn move(start: Ways) noreturn {
         var watched = [_]linux.pollfd{
             .{ .fd = ways.stream, .events = POLL.IN | write_wanted, .revents = 0 },
             // While a request waits for the socket, no other is taken; a negative descriptor is not watched.
-            .{ .fd = if (up.isEmpty()) ways.device else -1, .events = POLL.IN, .revents = 0 },
+            .{ .fd = if (up.isEmpty() and ways.reader != .machine) ways.device else -1, .events = POLL.IN, .revents = 0 },
             .{ .fd = ways.notifier, .events = if (notifications.isEmpty()) 0 else POLL.OUT, .revents = 0 },
             .{ .fd = ways.link, .events = 0, .revents = 0 },
             .{ .fd = if (up.isEmpty()) ways.reached else -1, .events = POLL.IN, .revents = 0 },
@@ -229,8 +258,12 @@ fn move(start: Ways) noreturn {
         const ready = linux.poll(&watched, watched.len, patience);
         if (linux.errno(ready) == .INTR) continue;
         if (sys.must(ready, "poll") == 0) sys.fail("the machine does not answer on the FUSE stream", "", .TIMEDOUT);
-        if (watched[0].revents & (POLL.IN | POLL.HUP | POLL.ERR) != 0) takeReplies(ways.stream, ways.device);
-        if (watched[1].revents != 0) takeRequest(ways.device);
+        if (watched[0].revents & (POLL.IN | POLL.HUP | POLL.ERR) != 0) takeReplies(&ways);
+        if (watched[1].revents != 0) switch (ways.reader) {
+            .relay => takeRequest(ways.device),
+            .machine_when_told => tellReadable(&ways, watched[1].revents),
+            .machine => sys.assert(false, "a device that is watched"),
+        };
         if (watched[4].revents & POLL.IN != 0 and up.isEmpty()) takeReached(ways.reached);
         if (!up.isEmpty()) sendRequest(ways.stream);
         if (watched[2].revents & POLL.ERR != 0) sys.fail("the notifier ended", "", .PIPE);
@@ -256,6 +289,13 @@ fn takeRequest(device: sys.Fd) void {
     }
 }
 
+fn tellReadable(ways: *Ways, revents: i16) void {
+    if (revents & linux.POLL.ERR != 0) linux.exit_group(0); // Unmounted: the holder has ended.
+    @memcpy(up.room()[0..fuse.request_header], &fuse.readable_message);
+    up.got(fuse.request_header);
+    ways.reader = .machine;
+}
+
 fn takeReached(reached: sys.Fd) void {
     var number: [8]u8 = undefined;
     const rc = linux.read(reached, &number, number.len);
@@ -275,11 +315,11 @@ fn sendRequest(stream: sys.Fd) void {
     }
 }
 
-fn takeReplies(stream: sys.Fd, device: sys.Fd) void {
+fn takeReplies(ways: *Ways) void {
     down.compact();
     const room = down.room();
     sys.assert(room.len > 0, "room for a reply");
-    const rc = linux.read(stream, room.ptr, room.len);
+    const rc = linux.read(ways.stream, room.ptr, room.len);
     switch (linux.errno(rc)) {
         .SUCCESS => {},
         .AGAIN, .INTR => return,
@@ -292,10 +332,17 @@ fn takeReplies(stream: sys.Fd, device: sys.Fd) void {
         const length = fuse.lengthOf(bytes);
         if (!fuse.isReplyLength(length)) sys.fail("length of a FUSE reply", "", .PROTO);
         if (bytes.len < length) break;
-        const message = bytes[0..length];
-        if (fuse.isNotification(message) and fuse.mayWait(message)) queueNotification(message) else give(device, message);
+        take(ways, bytes[0..length]);
         down.took(length);
     }
+}
+
+fn take(ways: *Ways, message: []const u8) void {
+    if (!fuse.isNotification(message)) return give(ways.device, message);
+    if (fuse.isWatch(message)) {
+        if (ways.reader == .relay) sys.fail("a word about a device that the machine does not have", "", .PROTO);
+        ways.reader = .machine_when_told;
+    } else if (fuse.mayWait(message)) queueNotification(message) else give(ways.device, message);
 }
 
 /// Replies, and notifications that the kernel takes at once: both in the machine's order.

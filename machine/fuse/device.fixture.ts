@@ -8,7 +8,7 @@ import type { FileView } from '../agentfs/views.ts';
 import type { HolderStream } from '../holders/holder-socket.ts';
 import type { Gate } from './gate.ts';
 import { FuseSession, type TouchBoundary } from './session.ts';
-import { headerBytes, notifyCodes, opcodes } from './wire.ts';
+import { headerBytes, mayWait, notifyCodes, opcodes } from './wire.ts';
 
 const libc = dlopen('libc.so.6', {
   mount: { args: ['ptr', 'ptr', 'ptr', 'u64', 'ptr'], returns: 'i32' },
@@ -171,13 +171,4 @@ class DeviceStream implements HolderStream {
     if (this.#paused) this.#held.push(bytes);
     else this.#data(bytes);
   }
-}
-
-/** Whether the kernel may wait before it has taken a message; as `mayWait` of zig/fuse.zig. */
-function mayWait(bytes: Uint8Array): boolean {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (view.getBigUint64(8, true) !== 0n) return false;
-  const code = view.getInt32(4, true);
-  if (code === notifyCodes.incrementEpoch) return false;
-  return code !== notifyCodes.invalidateInode || view.getBigInt64(24, true) >= 0n;
 }

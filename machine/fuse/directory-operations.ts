@@ -1,20 +1,27 @@
 /** The kernel's requests about open directories. */
 import { FileError } from '../agentfs/errors.ts';
+import type { Inode } from '../agentfs/inode.ts';
 import { isDirectory, modeFormat } from '../agentfs/schema.ts';
 import type { ViewNode } from '../agentfs/views.ts';
 import { emptyReply, type MountContext, type Operation } from './context.ts';
 import type { ListedEntry, OpenDirectory } from './handles.ts';
 import { entryBytes, type Request, replyFor, replyHeaderBytes, writeEntry, writeU64 } from './wire.ts';
 
-export const opendir: Operation = async (context, request, node) => {
-  const inode = await context.files.store.inode(node.ino);
+export const opendir: Operation = (context, request, node) => {
+  const inode = context.files.store.inode(node.ino);
+  return inode instanceof Promise
+    ? inode.then((one) => openedReply(context, request, node, one))
+    : openedReply(context, request, node, inode);
+};
+
+function openedReply(context: MountContext, request: Request, node: ViewNode, inode: Inode | null): Uint8Array {
   if (!inode) throw new FileError('ESTALE', 'the directory is gone');
   if (!isDirectory(inode.mode)) throw new FileError('ENOTDIR', 'no directory');
   const { bytes, view } = replyFor(request.header.unique, 16);
   const handle = context.handles.add({ kind: 'directory', node, entries: [], more: null });
   writeU64(view, replyHeaderBytes, handle);
   return bytes;
-};
+}
 
 export const releasedir: Operation = (context, request) => {
   context.handles.remove(request.u64(0));

@@ -10,19 +10,19 @@ export class FrameDecoder {
   readonly #length = new Uint8Array(4);
   #lengthFilled = 0;
 
-  /** The messages that `bytes` completes. Throws on a length that no message has: the stream is lost then. */
-  *feed(bytes: Uint8Array): Generator<Uint8Array> {
+  /** Gives out the messages that `bytes` completes. Throws on a length that no message has: the stream is lost then. */
+  feed(bytes: Uint8Array, take: (message: Uint8Array) => void): void {
     let at = 0;
     while (at < bytes.length) {
       if (this.#partial) {
-        const take = Math.min(this.#partial.length - this.#filled, bytes.length - at);
-        this.#partial.set(bytes.subarray(at, at + take), this.#filled);
-        this.#filled += take;
-        at += take;
+        const more = Math.min(this.#partial.length - this.#filled, bytes.length - at);
+        this.#partial.set(bytes.subarray(at, at + more), this.#filled);
+        this.#filled += more;
+        at += more;
         if (this.#filled < this.#partial.length) return;
         const whole = this.#partial;
         this.#partial = null;
-        yield whole;
+        take(whole);
         continue;
       }
       while (this.#lengthFilled < 4 && at < bytes.length) this.#length[this.#lengthFilled++] = bytes[at++]!;
@@ -34,7 +34,7 @@ export class FrameDecoder {
       if (at >= 4 && bytes.length - at >= length - 4) {
         const start = at - 4;
         at = start + length;
-        yield bytes.subarray(start, at);
+        take(start === 0 && at === bytes.length ? bytes : bytes.subarray(start, at));
         continue;
       }
       this.#partial = new Uint8Array(length);

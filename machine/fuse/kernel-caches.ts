@@ -13,7 +13,7 @@ import { isDirectory } from '../agentfs/schema.ts';
 import { type ViewNode, type Zone, zoneRules } from '../agentfs/views.ts';
 import type { MountContext } from './context.ts';
 import { type NodeNumber, numberOfNode } from './nodes.ts';
-import { notification, notifyCodes, replyHeaderBytes } from './wire.ts';
+import { notification, notifyCodes, replyHeaderBytes, writeU64 } from './wire.ts';
 
 /** Invalidations that may wait, at once: the relay's queue of them is bounded. */
 const batch = 1_000;
@@ -31,8 +31,8 @@ export class KernelCaches {
   readonly #context: MountContext;
   readonly #send: (bytes: Uint8Array) => void;
   readonly #log: (text: string) => void;
-  readonly #waiting = new Map<bigint, () => void>();
-  #lastNumber = 0n;
+  readonly #waiting = new Map<number, () => void>();
+  #lastNumber = 0;
   #closed = false;
   /** One batch after the other. */
   #tail: Promise<void> = Promise.resolve();
@@ -85,7 +85,7 @@ export class KernelCaches {
   }
 
   /** All that was sent before this barrier is done. */
-  reached(number: bigint): void {
+  reached(number: number): void {
     this.#waiting.get(number)?.();
   }
 
@@ -131,7 +131,7 @@ export class KernelCaches {
   /** Resolves when the kernel has done what was sent to it before. */
   async #done(): Promise<void> {
     if (this.#closed) return;
-    this.#lastNumber += 1n;
+    this.#lastNumber += 1;
     const number = this.#lastNumber;
     const answer = Promise.withResolvers<void>();
     this.#waiting.set(number, answer.resolve);
@@ -155,8 +155,8 @@ function invalidation(node: NodeNumber, offset: number): Uint8Array {
   return bytes;
 }
 
-function barrier(number: bigint): Uint8Array {
+function barrier(number: number): Uint8Array {
   const { bytes, view } = notification(notifyCodes.barrier, 8);
-  view.setBigUint64(replyHeaderBytes, number, true);
+  writeU64(view, replyHeaderBytes, number);
   return bytes;
 }

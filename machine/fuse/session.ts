@@ -55,11 +55,19 @@ const heldMs = 5;
 const maxRequests = 512;
 const maxRequestBytes = 8 * 1024 * 1024;
 
+/** Where the kernel's messages come from and go to: a holder's stream, or its device by a shorter way. */
+export interface FuseStream extends Omit<HolderStream, 'write'> {
+  /** As of a holder's stream; null when the kernel has the messages already. */
+  write(bytes: Uint8Array): Promise<void> | null;
+  /** Each message goes to the kernel by itself: to keep some for later spares nothing. */
+  readonly isDirect?: boolean;
+}
+
 export interface FuseSessionOptions {
   readonly view: FileView;
   readonly gate: Gate;
   readonly boundary: TouchBoundary;
-  readonly stream: HolderStream;
+  readonly stream: FuseStream;
   /** Where failures of the machine's own go; they are EIO to the caller. */
   readonly log?: (text: string) => void;
 }
@@ -70,7 +78,7 @@ export class FuseSession {
   readonly #context: MountContext;
   readonly #gate: Gate;
   readonly #boundary: TouchBoundary;
-  readonly #stream: HolderStream;
+  readonly #stream: FuseStream;
   readonly #log: (text: string) => void;
   readonly #decoder = new FrameDecoder();
   #requests = 0;
@@ -129,7 +137,7 @@ export class FuseSession {
   #receive(bytes: Uint8Array): void {
     if (this.#closed) return;
     try {
-      for (const message of this.#decoder.feed(bytes)) this.#handle(message);
+      this.#decoder.feed(bytes, (message) => this.#handle(message));
     } catch (error) {
       // What follows a bad length cannot be understood: the holder goes with its mount.
       this.#log(`fuse ${this.#context.view.label}: ${error}`);
@@ -245,25 +253,32 @@ export class FuseSession {
     return errorReply(unique, errnoNumbers.EIO);
   }
 
-  #settle(request: Request, answer: Answer): void {
-    const done = () => {
-      this.#requests -= 1;
-      this.#requestBytes -= request.header.length;
-      if (this.#closed && this.#requests === 0) this.#drained.resolve();
-      this.#letOn();
-    };
-    if (answer && !this.#closed) this.#answerWith(request.header.opcode, answer).then(done, done);
-    else done();
+  #settle({ header }: Request, answer: Answer): void {
+    const writing = answer && !this.#closed ? this.#answerWith(header.opcode, answer) : null;
+    if (!writing) {
+      this.#settled(header.length);
+      return;
+    }
+    const done = () => this.#settled(header.length);
+    writing.then(done, done);
   }
 
-  #answerWith(opcode: number, answer: Uint8Array): Promise<void> {
+  #settled(bytes: number): void {
+    this.#requests -= 1;
+    this.#requestBytes -= bytes;
+    if (this.#closed && this.#requests === 0) this.#drained.resolve();
+    this.#letOn();
+  }
+
+  #answerWith(opcode: number, answer: Uint8Array): Promise<void> | null {
+    if (this.#stream.isDirect) return this.#stream.write(answer);
     if (!awaitedByNobody.has(opcode)) return this.#stream.write(this.#withHeld(answer));
     this.#held.push(answer);
     if (this.#held.length >= maxHeld) return this.#stream.write(this.#withHeld(null));
     this.#heldTimer ??= setTimeout(() => {
       if (this.#held.length > 0) this.#send(this.#withHeld(null));
     }, heldMs);
-    return Promise.resolve();
+    return null;
   }
 
   #withHeld(answer: Uint8Array | null): Uint8Array {
@@ -277,7 +292,7 @@ export class FuseSession {
 
   #send(bytes: Uint8Array): void {
     // A stream that is gone ends the session by its own close.
-    if (!this.#closed) this.#stream.write(bytes).catch(() => undefined);
+    if (!this.#closed) this.#stream.write(bytes)?.catch(() => undefined);
   }
 
   #holdBack(): void {

@@ -45,6 +45,8 @@ export const opcodes = {
   lseek: 46,
   syncfs: 50,
   tmpfile: 51,
+  /** Not the kernel's: the holder's relay says that the device can be read, and watches it no longer (zig/fuse.zig). */
+  readable: 0x6564_6772,
 } as const;
 
 export const headerBytes = 40;
@@ -74,12 +76,40 @@ export const notifyCodes = {
   incrementEpoch: 8,
   /** Not the kernel's: the holder's relay sends its number back when every notification before it is done (zig/fuse.zig). */
   barrier: 0x6564_6765,
+  /** Nor is this: the relay is to watch the device again. */
+  watch: 0x6564_6777,
 } as const;
+
+/** The length that the message at `at` says of itself. */
+export function lengthOf(bytes: Uint8Array, at: number): number {
+  return u32Of(bytes, at);
+}
+
+export function opcodeOf(request: Uint8Array): number {
+  return u32Of(request, 4);
+}
+
+function u32Of(bytes: Uint8Array, at: number): number {
+  return (bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)) >>> 0;
+}
+
+/**
+ * Whether the kernel may wait for a lock or a page before it has taken a message; as in zig/fuse.zig. No answer waits, and
+ * neither do two notifications: a new epoch, and the invalidation of an inode's attributes alone (a negative offset).
+ */
+export function mayWait(message: Uint8Array): boolean {
+  const isAnswer = u32Of(message, 8) !== 0 || u32Of(message, 12) !== 0;
+  const code = u32Of(message, 4);
+  if (isAnswer || code === notifyCodes.incrementEpoch) return false;
+  if (code !== notifyCodes.invalidateInode || message.length < replyHeaderBytes + 16) return true;
+  return (message[replyHeaderBytes + 15]! & 0x80) === 0;
+}
 
 export interface RequestHeader {
   readonly length: number;
   readonly opcode: number;
-  readonly unique: bigint;
+  /** The kernel counts them up from 0: far below 2^53. */
+  readonly unique: number;
   /** Zone number and inode number of the node; see `nodes.ts`. */
   readonly node: { readonly high: number; readonly low: number };
   /** Who asks, as file systems see it (fsuid and fsgid). */
@@ -99,7 +129,7 @@ export class Request {
     this.header = {
       length: view.getUint32(0, true),
       opcode: view.getUint32(4, true),
-      unique: view.getBigUint64(8, true),
+      unique: view.getUint32(12, true) * 2 ** 32 + view.getUint32(8, true),
       node: { low: view.getUint32(16, true), high: view.getUint32(20, true) },
       uid: view.getUint32(24, true),
       gid: view.getUint32(28, true),
@@ -135,17 +165,17 @@ export class Request {
 }
 
 /** A successful answer's header, with room for `payload` bytes after it. */
-export function replyFor(unique: bigint, payload: number): { bytes: Uint8Array; view: DataView } {
+export function replyFor(unique: number, payload: number): { bytes: Uint8Array; view: DataView } {
   // The buffer first: asking an array for its buffer is what costs most of a small reply.
   const buffer = new ArrayBuffer(replyHeaderBytes + payload);
   const [bytes, view] = [new Uint8Array(buffer), new DataView(buffer)];
   view.setUint32(0, bytes.length, true);
-  view.setBigUint64(8, unique, true);
+  writeU64(view, 8, unique);
   return { bytes, view };
 }
 
 /** A failed answer: `errno` is positive. */
-export function errorReply(unique: bigint, errno: number): Uint8Array {
+export function errorReply(unique: number, errno: number): Uint8Array {
   const { bytes, view } = replyFor(unique, 0);
   view.setInt32(4, -errno, true);
   return bytes;
@@ -153,7 +183,7 @@ export function errorReply(unique: bigint, errno: number): Uint8Array {
 
 /** A message that answers no request. */
 export function notification(code: number, payload: number): { bytes: Uint8Array; view: DataView } {
-  const { bytes, view } = replyFor(0n, payload);
+  const { bytes, view } = replyFor(0, payload);
   view.setInt32(4, code, true);
   return { bytes, view };
 }

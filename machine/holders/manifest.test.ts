@@ -22,6 +22,7 @@ test('one key and value a line, in the order confined-exec reads them', () => {
     'uid 101000',
     'fuse-socket /run/x/fuse.sock',
     `fuse-token ${'f'.repeat(64)}`,
+    'fuse-device 8',
     'bind /usr',
     'bind /srv/runtime /opt/hermes',
     'bind? /etc/gitconfig',

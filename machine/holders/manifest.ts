@@ -41,6 +41,8 @@ export function formatManifest(manifest: HolderManifest): string {
     line('uid', String(manifest.uid)),
     line('fuse-socket', manifest.fuseSocket),
     line('fuse-token', manifest.fuseToken),
+    // Where `DeviceHandoff` puts the child's end.
+    line('fuse-device', '8'),
     ...manifest.binds.map(formatBind),
     ...manifest.cgroups.map((directory) => line('cgroup', directory)),
     line('exec', manifest.program),

@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import type { OrganizationFiles } from '../agentfs/files.ts';
 import type { Ledger } from '../agentfs/ledger.ts';
 import type { HolderView } from '../agentfs/views.ts';
+import { DirectStream } from '../fuse/direct-stream.ts';
 import { Gate } from '../fuse/gate.ts';
 import { FuseSession } from '../fuse/session.ts';
 import type { AuthorityAddress, ChildEnd, Launch, SessiondbState } from '../launch.ts';
@@ -16,6 +17,7 @@ import type { GitService } from '../shell/service.ts';
 import type { WorkBoundary } from '../sync.ts';
 import { HolderCgroup, LeftCgroups } from './cgroup.ts';
 import { HolderChild } from './child.ts';
+import { DeviceHandoff } from './device-handoff.ts';
 import { Executions } from './executions.ts';
 import type { HolderSocket, HolderStream } from './holder-socket.ts';
 import type { Holder, Start, StartHolder } from './holders.ts';
@@ -87,6 +89,7 @@ class StartingHolder {
   readonly #gate = new Gate();
   readonly #armed = Promise.withResolvers<void>();
   readonly #executions: Executions;
+  #device: DeviceHandoff | null = null;
   #fuse: FuseSession | null = null;
   #control: HolderStream | null = null;
   #child: SpawnedHolder | null = null;
@@ -128,6 +131,7 @@ class StartingHolder {
     } catch (error) {
       // There is no process whose end would clear this up.
       if (cgroup) this.#leftCgroups.leave(cgroup);
+      this.#device?.close();
       unexpect();
       void git?.close();
       uids.release(uid);
@@ -177,11 +181,16 @@ class StartingHolder {
     const { inputs, socket, sessiondb, messageIds, onSessiondb, log } = this.#dependencies;
     const manifest = inputs.manifest({ ...own, fuseSocket: socket.path });
     try {
+      const device = new DeviceHandoff();
+      this.#device = device;
       const process = Bun.spawn([inputs.confinedExec, 'holder'], {
         argv0: 'confined-exec',
         // Nothing of the machine's environment: confined-exec gives Hermes what fd 6 holds.
         env: {},
-        stdio: ['pipe', 'pipe', 'pipe', 'socket-fd', manifest, inputs.caBundle, inputs.environment, inputs.startScript],
+        stdio: [
+          ...(['pipe', 'pipe', 'pipe', 'socket-fd'] as const),
+          ...[manifest, inputs.caBundle, inputs.environment, inputs.startScript, device.childEnd],
+        ],
       });
       const relay = new SessionRelay(sessiondb, {
         sessions: this.#session === null ? [] : [this.#session],
@@ -197,6 +206,7 @@ class StartingHolder {
       return new SpawnedHolder(process as Bun.Subprocess<'pipe', 'pipe', 'pipe'>, this.#generation, relayed);
     } finally {
       closeSync(manifest);
+      this.#device?.closeChildEnd();
     }
   }
 
@@ -219,7 +229,7 @@ class StartingHolder {
       view: this.#view,
       gate: this.#gate,
       boundary: boundary.of(this.#conversation),
-      stream,
+      stream: new DirectStream({ relay: stream, takeDevice: () => this.#device?.take() ?? null, log }),
       log,
     });
   }
@@ -249,6 +259,7 @@ class StartingHolder {
     const { child, uid, git, cgroup } = parts;
     await exit;
     this.#control?.close();
+    this.#device?.close();
     // Before the mount: what is under way is in the conversation's files when the boundary ends.
     await git.close();
     await Promise.all([this.#fuse?.close(), child.relayed]);

@@ -214,20 +214,32 @@ test('a symbolic link goes with its target, whether it had a row or not', async 
   expect(await rows(local)).toEqual([0, 1, 0, 0]);
 });
 
-test('names that another program has given go too', async () => {
-  const local = await open();
-  const { files, driver } = local;
-  const { directory, inos } = await filled(files);
-  await driver.run('UPDATE fs_dentry SET id = 7 WHERE name = ?', nameOf(20));
-  await driver.run('UPDATE fs_dentry SET id = 8 WHERE name = ?', nameOf(21));
-  await files.store.sync();
-  for (let number = 0; number < 40; number++) await files.names.unlink({ parent: directory, name: nameOf(number) });
-  await files.store.sync();
-  await files.store.exclusive(() => files.store.forget());
-  expect(await listed(files, directory)).toEqual(Array.from({ length: 60 }, (_, number) => nameOf(number + 40)));
-  expect(await files.store.inode(inos[20]!)).toBeNull();
-  expect((await rows(local))[0]).toBe(61);
-});
+for (const isCaptured of [false, true]) {
+  test(`names that another program has given go too, ${isCaptured ? 'and a push hears of each row' : 'without pushes'}`, async () => {
+    const local = await open();
+    const { files, driver } = local;
+    const { directory, inos } = await filled(files);
+    await driver.run('UPDATE fs_dentry SET id = 7 WHERE name = ?', nameOf(20));
+    await driver.run('UPDATE fs_dentry SET id = 8 WHERE name = ?', nameOf(21));
+    await files.store.sync();
+    // As the sync engine does.
+    if (isCaptured) await driver.run("PRAGMA unstable_capture_data_changes_conn('full,turso_cdc')");
+    for (let number = 0; number < 40; number++) await files.names.unlink({ parent: directory, name: nameOf(number) });
+    await files.store.sync();
+    await files.store.exclusive(() => files.store.forget());
+    expect(await listed(files, directory)).toEqual(Array.from({ length: 60 }, (_, number) => nameOf(number + 40)));
+    expect(await files.store.inode(inos[20]!)).toBeNull();
+    expect((await rows(local))[0]).toBe(61);
+    if (!isCaptured) return;
+    const sql = 'SELECT table_name, count(*) AS n FROM turso_cdc WHERE change_type = -1 GROUP BY table_name ORDER BY 1';
+    const captured = (await driver.all(sql)).map(({ table_name: table, n }) => [table, n]);
+    expect(captured).toEqual([
+      ['fs_data', 40],
+      ['fs_dentry', 40],
+      ['fs_inode', 40],
+    ]);
+  });
+}
 
 test('a name of nothing, which a merge has left, is not found in place of what goes', async () => {
   const local = await open();

@@ -43,22 +43,25 @@ export class FileData implements Keeper {
     store.keepWith(this);
   }
 
-  /** At most `length` bytes from `offset`; fewer only at the end of the file. */
-  read(ino: number, offset: number, length: number): Uint8Array | Promise<Uint8Array> {
+  /**
+   * At most `length` bytes from `offset`; fewer only at the end of the file. Zeros stand before them in `room` bytes: whoever
+   * answers with them need not copy them.
+   */
+  read(ino: number, offset: number, length: number, room = 0): Uint8Array | Promise<Uint8Array> {
     const inode = this.#store.cachedInode(ino);
     if (inode) {
-      const cached = this.#readFromMemory(inode, offset, length);
+      const cached = this.#readFromMemory(inode, offset, length, room);
       if (cached) return cached;
     }
     return this.#store.exclusive(async () => {
       const inode = await this.#regularHere(ino);
       const end = Math.min(inode.size, offset + length);
-      if (offset >= end) return nothing;
-      const result = new Uint8Array(end - offset);
+      const result = new Uint8Array(room + Math.max(0, end - offset));
+      if (offset >= end) return result;
       const missing = [];
       for (const part of this.#parts(offset, end)) {
         const chunk = await this.#keptBackHere(ino, part.index);
-        if (chunk) result.set(chunk.subarray(part.from, part.to), part.at);
+        if (chunk) result.set(chunk.subarray(part.from, part.to), room + part.at);
         else missing.push(part);
       }
       const [first, last] = [missing[0], missing.at(-1)];
@@ -67,7 +70,7 @@ export class FileData implements Keeper {
       const rows = await this.#rows.read(ino, first.index, last.index, limit);
       for (const part of missing) {
         const row = rows(part.index);
-        if (row) result.set(row.subarray(part.from, part.to), part.at);
+        if (row) result.set(row.subarray(part.from, part.to), room + part.at);
       }
       return result;
     });
@@ -292,10 +295,10 @@ export class FileData implements Keeper {
     }
   }
 
-  #readFromMemory(inode: Inode, offset: number, length: number): Uint8Array | null {
+  #readFromMemory(inode: Inode, offset: number, length: number, room: number): Uint8Array | null {
     if (!isRegular(inode.mode)) return null;
     const end = Math.min(inode.size, offset + length);
-    if (offset >= end) return nothing;
+    if (offset >= end) return new Uint8Array(room);
     const unwritten = this.#unwritten.get(inode.ino);
     const leaving = this.#leaving.get(inode.ino);
     const chunks: Uint8Array[] = [];
@@ -307,9 +310,9 @@ export class FileData implements Keeper {
       if (!chunk) return null;
       chunks.push(chunk);
     }
-    const result = new Uint8Array(end - offset);
+    const result = new Uint8Array(room + end - offset);
     let at = 0;
-    for (const part of this.#parts(offset, end)) result.set(chunks[at++]!.subarray(part.from, part.to), part.at);
+    for (const part of this.#parts(offset, end)) result.set(chunks[at++]!.subarray(part.from, part.to), room + part.at);
     return result;
   }
 

@@ -6,7 +6,15 @@ import { seek } from '../agentfs/seek.ts';
 import { type ViewNode, zoneRules } from '../agentfs/views.ts';
 import { decodeName, emptyReply, type MountContext, type Operation } from './context.ts';
 import type { OpenFile } from './handles.ts';
-import { entryBytes, type Request, replyFor, replyHeaderBytes, writeEntry, writeU64 } from './wire.ts';
+import {
+  entryBytes,
+  type Request,
+  replyFor,
+  replyHeaderBytes,
+  writeEntry,
+  writeReplyHeader,
+  writeU64,
+} from './wire.ts';
 
 const accessMode = 0o3;
 const readAndWrite = 0o2;
@@ -97,14 +105,13 @@ function writeOpened(context: MountContext, view: DataView, at: number, node: Vi
 
 export const read: Operation = (context, request) => {
   const { node } = context.handles.file(request.u64(0));
-  const data = context.files.data.read(node.ino, request.u64(8), request.u32(16));
+  const data = context.files.data.read(node.ino, request.u64(8), request.u32(16), replyHeaderBytes);
   return data instanceof Promise ? data.then((bytes) => dataReply(request, bytes)) : dataReply(request, data);
 };
 
 function dataReply(request: Request, data: Uint8Array): Uint8Array {
-  const { bytes } = replyFor(request.header.unique, data.length);
-  bytes.set(data, replyHeaderBytes);
-  return bytes;
+  writeReplyHeader(new DataView(data.buffer, data.byteOffset, replyHeaderBytes), data.length, request.header.unique);
+  return data;
 }
 
 export const write: Operation = async (context, request) => {

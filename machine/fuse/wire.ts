@@ -169,9 +169,14 @@ export function replyFor(unique: number, payload: number): { bytes: Uint8Array; 
   // The buffer first: asking an array for its buffer is what costs most of a small reply.
   const buffer = new ArrayBuffer(replyHeaderBytes + payload);
   const [bytes, view] = [new Uint8Array(buffer), new DataView(buffer)];
-  view.setUint32(0, bytes.length, true);
-  writeU64(view, 8, unique);
+  writeReplyHeader(view, bytes.length, unique);
   return { bytes, view };
+}
+
+/** The header of an answer of so many bytes in all, at the beginning of its room. */
+export function writeReplyHeader(view: DataView, length: number, unique: number): void {
+  view.setUint32(0, length, true);
+  writeU64(view, 8, unique);
 }
 
 /** A failed answer: `errno` is positive. */

@@ -14,11 +14,17 @@ interface Command {
 const commands: Readonly<Record<string, Command>> = {
   serve: {
     summary: 'run the gateway of one organization  [--config FILE]',
-    run: async (argv) => (await import('./gateway/serve.ts')).runServe(argv),
+    run: async (argv) => {
+      (await import('./gateway/runtime-settings.ts')).beginWithRuntimeSettings();
+      return (await import('./gateway/serve.ts')).runServe(argv);
+    },
   },
   demo: {
     summary: 'serve with demo data and a scripted model  [--port N] [--data DIR]',
-    run: async (argv) => (await import('./gateway/demo/demo.ts')).runDemo(argv),
+    run: async (argv) => {
+      (await import('./gateway/runtime-settings.ts')).beginWithRuntimeSettings();
+      return (await import('./gateway/demo/demo.ts')).runDemo(argv);
+    },
   },
   config: {
     summary: 'list every setting with its meaning, default and value  [--config FILE]',

@@ -1,4 +1,5 @@
 /** A child of this program: it becomes ready, is watched, and ends with us. */
+import { runtimeSettings } from './runtime-settings.ts';
 
 export interface ChildProcess {
   readonly pid: number;
@@ -31,7 +32,7 @@ export interface ChildOptions {
 /** The end of a longer line is what is kept, in characters. */
 const maxLine = 8192;
 /** Nothing of the gateway's own environment, which holds keys and tokens. */
-const environment = { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' };
+const environment = { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8', ...runtimeSettings };
 
 /** Throws with what went wrong when it does not become ready; no process is left then. */
 export async function startChild(options: ChildOptions): Promise<ChildProcess> {

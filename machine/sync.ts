@@ -26,7 +26,7 @@ export type SyncState =
 /** What of a sync-enabled database the boundary uses. */
 export type SyncDatabase = Pick<Database, 'pull' | 'push' | 'checkpoint' | 'stats' | 'close'>;
 
-/** A write-ahead log beyond this is folded into the database at the end of a boundary. */
+/** A write-ahead log beyond this is folded into the database at the end of a boundary, and when a machine begins. */
 const checkpointBytes = 64 * 1024 ** 2;
 
 /**
@@ -237,7 +237,7 @@ export class WorkBoundary {
     await this.#pullAndPush(isFirst);
     return store.exclusive(async () => {
       await store.commitHere();
-      if ((await this.#database.stats()).mainWalSize > checkpointBytes) await this.#database.checkpoint();
+      await foldLog(this.#database);
       return { isLast, state: (await this.#pendingHere(scope)) ? { state: 'pending' } : { state: 'clean' } };
     });
   }
@@ -448,6 +448,8 @@ export async function openOrganizationFiles(
     await database.close();
     throw new Error('the organization has no AgentFS yet: its cloud database has not been provisioned');
   }
+  // Machines that are killed one after the other come to no boundary's end, and each adds to the log what it pulls.
+  await foldLog(database);
   const files = await OrganizationFiles.open(driver, options.limits ?? defaultLimits, exposedBase);
   files.store.quotas.onUsedUp(log);
   const removed = await removeAbandoned(files.store, files.data);
@@ -456,6 +458,10 @@ export async function openOrganizationFiles(
   const cloud = new HranaDatabase(launch.agentfs);
   const onUnusable = options.onUnusable ?? (() => undefined);
   return { files, ledger, boundary: new WorkBoundary({ files, ledger, database, engine, cloud, onUnusable }, log) };
+}
+
+async function foldLog(database: SyncDatabase): Promise<void> {
+  if ((await database.stats()).mainWalSize > checkpointBytes) await database.checkpoint();
 }
 
 const isConflict = (error: unknown): boolean => /UNIQUE|constraint/i.test(String(error));

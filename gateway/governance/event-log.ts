@@ -6,7 +6,7 @@
 import type { LoggedEvent } from '../domain.ts';
 import type { ConversationId, Locator, MessageId } from '../ids.ts';
 import { Problem, type ProblemDocument } from '../problem.ts';
-import { describe, type Sql, Unanswered, violates, withDeadline } from './connection.ts';
+import { describe, isRefusal, type Sql, violates, withDeadline } from './connection.ts';
 
 /** Newly accepted messages that may wait for their turn to be written; more are refused with 503. */
 const maxWaitingAccepts = 1024;
@@ -102,7 +102,7 @@ export class EventLog {
           return await this.#foundWritten(write, seq, at);
         return written.result;
       } catch (error) {
-        const isAnswer = !(error instanceof Unanswered);
+        const isAnswer = isRefusal(error) || error instanceof Problem;
         if ((attempt > 1 || !isAnswer) && (await this.#isCommitted(seq, at, error))) {
           return await this.#foundWritten(write, seq, at);
         }

@@ -6,6 +6,7 @@ import * as v from 'valibot';
 import type { Caller, Conversation, Message } from '../domain.ts';
 import { plainFrame } from '../events/frames.ts';
 import { closeCodes, type Sink, type Subscriber } from '../events/subscriber.ts';
+import { Unanswered } from '../governance/connection.ts';
 import { Problem } from '../problem.ts';
 import { may, type Route } from './access.ts';
 import { type App, callerOf, type HttpContext, listen, type SocketData } from './app.ts';
@@ -242,6 +243,7 @@ class SocketSession {
 
   #refuse(error: unknown, id: ClientFrame['id']): void {
     let problem = problemOf(error, true);
+    if (error instanceof Unanswered) this.#context.logger.error('the database did not answer', { error });
     if (problem === null) {
       const request = crypto.randomUUID();
       this.#context.logger.error('a WebSocket frame failed', { request, error });

@@ -54,7 +54,7 @@ export class ScriptedTurns implements Turns {
   /** What the content of a message is refused for. */
   refuse: () => Problem | null = () => null;
   /** What the next submission fails with. */
-  failNext: Problem | null = null;
+  failNext: Error | null = null;
 
   refusal(): Problem | null {
     return this.refuse();

@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'bun:test';
+import { Unanswered } from '../governance/connection.ts';
 import type { ConversationId, MessageId } from '../ids.ts';
 import { Problem } from '../problem.ts';
 import { startGateway, type TestGateway } from './gateway.fixture.ts';
@@ -102,6 +103,17 @@ describe('content is handed on exactly', () => {
     expect((await send(pieces)).status).toBe(202);
     expect(lastContent()).toEqual({ text: '👩‍🚀é' });
   });
+});
+
+test('what the database did not answer is said as not known, and logged with its reason', async () => {
+  gateway.turns.failNext = new Unanswered('CONNECTION_CLOSED write');
+  const response = await send({ text: 'a' });
+  expect([response.status, await response.json()]).toMatchObject([
+    500,
+    { type: 'urn:edge-gateway:problem:outcome-unknown', detail: expect.stringContaining('before you ask again') },
+  ]);
+  expect(response.headers.get('retry-after')).toBeNull();
+  expect(gateway.log.join('\n')).toContain('CONNECTION_CLOSED');
 });
 
 describe('waiting', () => {

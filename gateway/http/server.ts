@@ -1,6 +1,7 @@
 /** The HTTP server: one door for every request, with the resources behind it. */
 import { createJoin } from '../events/joined.ts';
 import { defaultSubscriberLimits } from '../events/subscriber.ts';
+import { Unanswered } from '../governance/connection.ts';
 import { Problem } from '../problem.ts';
 import { access, type Match, matchRoute } from './access.ts';
 import { type Call, createApp, type HttpContext, type SocketData } from './app.ts';
@@ -106,9 +107,10 @@ export function createServer(deps: ServerDeps): HttpServer {
     if (`${request.method} ${route}` !== call.route) throw new Error(`authorized ${call.route}, routed ${route}`);
   });
   app.onError(({ error, request }) => {
-    const problem = problemOf(error, request.method !== 'GET');
-    if (problem !== null) return refusal(problem, request);
     const call = calls.get(request);
+    const problem = problemOf(error, request.method !== 'GET');
+    if (error instanceof Unanswered) logger.error('the database did not answer', { request: call?.id, error });
+    if (problem !== null) return refusal(problem, request);
     logger.error('a request failed', { request: call?.id, route: call?.route, error });
     return problemResponse(internalProblem(call?.id ?? '').document);
   });

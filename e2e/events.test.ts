@@ -87,6 +87,9 @@ test('a client that comes back with `after` gets what it missed, once and in ord
   late.send({ type: 'subscribe', conversation });
   await late.frame('reply.delivered', (frame) => frame.message === missed.message.id);
   expect(lifeOf(late.frames.all, missed.message.id)).toEqual(['message.accepted', 'turn.started', 'reply.delivered']);
+  // Nothing of before, and nothing twice.
+  const sequence = late.frames.all.flatMap((frame) => frame.seq ?? []);
+  expect(sequence).toEqual([1, 2, 3].map((step) => Number(seq) + step));
 });
 
 test('the same idempotency key is one turn and one answer; with another body it is refused', async () => {

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
+import { HranaDatabase } from '../machine/agentfs/hrana.ts';
 import { Cloud } from './harness/cloud.ts';
 import { EventClient } from './harness/events.ts';
 import { firstToken } from './harness/first-token.ts';
@@ -319,6 +320,33 @@ describe('of SessionDB', () => {
       expect(failure.name).toBe('sessiondb-unavailable');
       expect(model.turns).toHaveLength(asked);
       await expectGoesOn(conversation, ['user: end now']);
+    },
+    limitMs,
+  );
+
+  test(
+    'it has the session of a conversation as one of another program: Hermes itself refuses the turn',
+    async () => {
+      const conversation = await begun();
+      const database = new HranaDatabase({ ...cloud.address('sessiondb'), socket: null });
+      const { rows } = await database.execute('SELECT session_id FROM messages ORDER BY id DESC LIMIT 1');
+      const setSource = (source: string) =>
+        database.execute('UPDATE sessions SET source = ? WHERE id = ?', [source, String(rows[0]?.[0])]);
+      await setSource('cli');
+      // What it remembers it does not read.
+      for (const { pid } of hermesProcesses(gateway.pid)) process.kill(pid, 'SIGKILL');
+      await waitForEnd(hermesProcesses(gateway.pid), 30_000);
+      const before = await turnsOf(conversation);
+      const asked = model.turns.length;
+      const names: string[] = [];
+      // The machine may see the end of the child only when it gives it away.
+      do names.push((await failed(conversation, post(conversation, 'and now?'))).name);
+      while (names.at(-1) === 'agent-failed' && names.length < 3);
+      expect(names.at(-1)).toBe('turn-refused');
+      expect(model.turns).toHaveLength(asked);
+      expect(await turnsOf(conversation)).toEqual(before);
+      await setSource('acp');
+      await expectGoesOn(conversation, []);
     },
     limitMs,
   );

@@ -79,6 +79,12 @@ export class Cloud {
     return this.#data;
   }
 
+  /** The authority's process. @throws Error while there is none */
+  get authorityPid(): number {
+    if (!this.#child) throw new Error('there is no authority');
+    return this.#child.pid;
+  }
+
   /** Starts the authority's process behind the door; the first time, and after `kill`. */
   async startAuthority(): Promise<void> {
     const argv = [builtExecutable(), 'authority', '--data', this.#data, '--socket', this.#socket];
@@ -120,9 +126,11 @@ export class Cloud {
     this.requests.add(arrived);
     if (this.roundTripMs > 0) await Bun.sleep(this.roundTripMs);
     const pass = async () => {
-      if (!this.#child) return new Response('no authority', { status: 502 });
+      const gone = () => new Response('no authority', { status: 502 });
+      if (!this.#child) return gone();
       const { method, headers } = request;
-      return fetch(`http://localhost${pathname}`, { method, headers, body, unix: this.#socket });
+      // It may be killed meanwhile.
+      return fetch(`http://localhost${pathname}`, { method, headers, body, unix: this.#socket }).catch(gone);
     };
     return (await this.trouble(arrived, pass)) ?? pass();
   }

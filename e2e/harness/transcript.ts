@@ -9,7 +9,8 @@ const turnSchema = v.looseObject({
   etag: v.string(),
 });
 export type Turn = v.InferOutput<typeof turnSchema>;
-const pageSchema = v.object({ turns: v.array(turnSchema), next: v.optional(v.string()) });
+/** The answer with one page of it. */
+export const pageSchema = v.object({ turns: v.array(turnSchema), next: v.optional(v.string()) });
 
 export class TranscriptClient {
   readonly #api: Api;
@@ -37,9 +38,14 @@ export class TranscriptClient {
     return (await this.read()).map(({ role, text }) => `${role}: ${text}`);
   }
 
+  /** The answer about one turn. */
+  at(locator: string): Promise<Answer> {
+    return this.#api.get(`${this.#path}/transcript/${locator}`);
+  }
+
   /** @throws Error when there is no such turn */
   async turn(locator: string): Promise<Turn> {
-    const answer = await this.#api.get(`${this.#path}/transcript/${locator}`);
+    const answer = await this.at(locator);
     if (answer.status !== 200) throw new Error(`no turn: HTTP ${answer.status} ${answer.text}`);
     return v.parse(turnSchema, answer.json());
   }

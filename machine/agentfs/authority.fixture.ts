@@ -14,6 +14,8 @@ export interface TestAuthority {
   readonly cloud: CloudFiles;
   /** How many requests it has answered to replicas; set by a proxy in front of it. */
   requests(): number;
+  /** Calls back with every request of a replica before it goes in and when it is answered, and waits for what that returns. */
+  onRequest(listener: (step: RequestStep) => Promise<void> | void): void;
   /** Stops answering, as if the network were gone, or answers again. */
   setReachable(reachable: boolean): void;
   /** Keeps every answer back until the call that it returns. */
@@ -26,6 +28,9 @@ export interface TestAuthority {
   /** `before` runs when its process has ended, before its files are removed. */
   stop(before?: () => void): Promise<void>;
 }
+
+/** A pull, or a pipeline as a push is one. */
+export type RequestStep = `${'pull' | 'push'} ${'arrived' | 'answered'}`;
 
 /** An authority with an empty organization, provisioned unless told otherwise. */
 export async function startAuthority({
@@ -52,6 +57,7 @@ export async function startAuthority({
   let count = 0;
   let reachable = true;
   let held = Promise.resolve();
+  let heard: (step: RequestStep) => Promise<void> | void = () => undefined;
   const socket = join(directory, 'p.sock');
   const proxy = Bun.serve({
     unix: socket,
@@ -64,9 +70,15 @@ export async function startAuthority({
       const { method, headers } = request;
       const body = await request.arrayBuffer();
       await held;
+      const kind = pathname.endsWith('pull-updates') ? 'pull' : 'push';
+      await heard(`${kind} arrived`);
       const passed = { method, headers, body, unix: behind, decompress: false };
       // It may have been killed.
-      return fetch(`http://localhost${pathname}`, passed).catch(() => new Response('gone', { status: 502 }));
+      const answer = await fetch(`http://localhost${pathname}`, passed).catch(
+        () => new Response('gone', { status: 502 }),
+      );
+      await heard(`${kind} answered`);
+      return answer;
     },
   });
   const address = { url: 'http://localhost/agentfs', token, socket };
@@ -84,6 +96,9 @@ export async function startAuthority({
       return resolve;
     },
     requests: () => count,
+    onRequest: (listener) => {
+      heard = listener;
+    },
     kill: async () => {
       child.kill('SIGKILL');
       await child.exited;

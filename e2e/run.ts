@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { PrerequisiteError, requirePrerequisites } from '../bunfs-assets/make/prerequisites.ts';
 import { toolsPython } from '../bunfs-assets/make/python-tools.ts';
-import { type Run, runApart } from './run/child.ts';
+import { endWithUs, type Run, runApart } from './run/child.ts';
 import { type Counts, countJunit, crashed, noCounts, sum } from './run/junit.ts';
 import { type Ended, inLanes, type Outcome, type Work } from './run/lanes.ts';
 import { orderOf } from './run/order.ts';
@@ -119,6 +119,7 @@ async function main(argv: readonly string[]): Promise<Counts> {
 }
 
 async function result(): Promise<Counts> {
+  endWithUs();
   try {
     return await main(process.argv.slice(2));
   } catch (error) {

@@ -39,6 +39,22 @@ function temporaryDirectory(): string {
  */
 const leftByOthers = /^(tursodb-ephemeral-|bun-|node-compile-cache)/;
 
+/** What runs now, with its temporary directory. */
+const running = new Map<Bun.Subprocess, string>();
+
+/** A signal that ends us ends what runs, and takes its temporary directories with it. */
+export function endWithUs(): void {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.once(signal, () => {
+      for (const [child, temporary] of running) {
+        child.kill('SIGKILL');
+        remove(temporary);
+      }
+      process.exit(1);
+    });
+  }
+}
+
 /** Runs it to its end; whatever it leaves in its temporary directory is removed. */
 export async function runApart({ argv, directory, environment, timeoutMs, log }: RunOptions): Promise<Run> {
   const temporary = temporaryDirectory();
@@ -54,7 +70,9 @@ export async function runApart({ argv, directory, environment, timeoutMs, log }:
       timeout: timeoutMs,
       killSignal: 'SIGKILL',
     });
+    running.set(child, temporary);
     const code = await child.exited;
+    running.delete(child);
     return {
       succeeded: code === 0,
       output: log === null ? '' : await endOf(log),

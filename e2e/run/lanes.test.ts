@@ -1,6 +1,8 @@
 import { expect, test } from 'bun:test';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { linesOf } from '../harness/lines.ts';
+import { descendants, waitForEnd } from '../harness/processes.ts';
 import { removeScratch, scratchDirectory } from '../harness/scratch.ts';
 import { runApart } from './child.ts';
 import { noCounts } from './junit.ts';
@@ -95,6 +97,33 @@ test('a program has its output kept, and a temporary directory that goes with it
     expect(existsSync(temporary!)).toBe(false);
     const hangs = { ...options, argv: ['sh', '-c', 'echo begun; exec sleep 60'], timeoutMs: 200 };
     expect(await runApart(hangs)).toMatchObject({ succeeded: false, output: 'begun\n' });
+  } finally {
+    removeScratch(directory);
+  }
+});
+
+test('a signal ends what runs, and leaves no temporary directory', async () => {
+  const directory = scratchDirectory('signal');
+  try {
+    const run = JSON.stringify({
+      argv: ['sh', '-c', 'echo $$ $TMPDIR; exec sleep 60'],
+      directory,
+      environment: {},
+      timeoutMs: 60_000,
+      log: null,
+    });
+    const program = `import { endWithUs, runApart } from ${JSON.stringify(join(import.meta.dir, 'child.ts'))};
+      endWithUs();
+      await runApart(${run});`;
+    const child = Bun.spawn([process.execPath, '-e', program], { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' });
+    const { value: line } = await linesOf(child.stdout).next();
+    const [pid, temporary] = String(line).split(' ');
+    expect(existsSync(temporary!)).toBe(true);
+    const [sleeping] = descendants(child.pid).filter((one) => one.pid === Number(pid));
+    child.kill('SIGTERM');
+    expect(await child.exited).toBe(1);
+    await waitForEnd([sleeping!], 10_000);
+    expect(existsSync(temporary!)).toBe(false);
   } finally {
     removeScratch(directory);
   }

@@ -7,7 +7,10 @@ import { call, ScriptedModel, say } from './harness/model.ts';
 import { waitForEnd } from './harness/processes.ts';
 import { removeScratch, scratchDirectory } from './harness/scratch.ts';
 import { StdinTap } from './harness/stdin-tap.ts';
+import { until } from './harness/waiting.ts';
 
+const messageSchema = v.looseObject({ id: v.string(), state: v.string() });
+const acceptedSchema = v.looseObject({ message: messageSchema });
 const transcriptSchema = v.object({ turns: v.array(v.looseObject({ locator: v.string(), text: v.string() })) });
 
 async function transcript(gateway: Gateway, conversation: string) {
@@ -61,6 +64,48 @@ test.each(ends)(
   },
   240_000,
 );
+
+test('a machine that is killed takes the turn that runs with it; what waits is answered by the next start', async () => {
+  const data = scratchDirectory('restart');
+  await using model = ScriptedModel.start();
+  model.on('wait for it', { do: 'hang' });
+  // Hermes sends what was not answered together with what comes next.
+  for (const text of ['two', 'three', 'four']) model.on(text, say(`${text} it is`));
+  const options = {
+    dataDirectory: data,
+    environment: { EDGE_MODEL_URL: model.url, EDGE_MODEL: 'scripted', EDGE_MODEL_KEY: 'none', EDGE_MAX_HOLDERS: '1' },
+  };
+  try {
+    const sent: { readonly conversation: string; readonly id: string }[] = [];
+    {
+      await using gateway = await Gateway.start(options);
+      const api = gateway.api();
+      const send = async (conversation: string, text: string) => {
+        const answer = await api.post(`/v1/conversations/${conversation}/messages`, { text });
+        sent.push({ conversation, id: v.parse(acceptedSchema, answer.json()).message.id });
+      };
+      await send(gateway.conversation, 'wait for it');
+      await model.waitForTurn('wait for it');
+      await send(gateway.conversation, 'two');
+      await send(await api.createConversation('Eleanora'), 'three');
+      await send(gateway.conversation, 'four');
+      const machine = gateway.tree().find(({ argv }) => argv[0]?.endsWith('/edge-gateway') && argv[1] === 'machine');
+      process.kill(machine!.pid, 'SIGKILL');
+      expect(await gateway.exited()).toBe(1);
+    }
+    await using gateway = await Gateway.start(options);
+    const state = async ({ conversation, id }: (typeof sent)[number]) => {
+      const answer = await gateway.api().get(`/v1/conversations/${conversation}/messages/${id}`);
+      return v.parse(messageSchema, answer.json()).state;
+    };
+    const isOpen = (name: string) => name === 'accepted' || name === 'dispatched';
+    const states = () => Promise.all(sent.map(state));
+    await until('every message has its end', async () => !(await states()).some(isOpen), 120_000);
+    expect(await states()).toEqual(['failed', 'delivered', 'delivered', 'delivered']);
+  } finally {
+    removeScratch(data);
+  }
+}, 240_000);
 
 test('a replaced child gets the prompt right after initialize: no session/load, no session/resume', async () => {
   const scratch = scratchDirectory('respawn');

@@ -113,8 +113,14 @@ async function start(
   stopping.throwIfAborted();
   const governance = governed.value;
   const authorities = authorized.value;
-  governance.lost.then(lost.resolve);
-  authorities.lost.then(lost.resolve);
+  let turnsGraceMs: number = graces.turns;
+  const withoutDatabase = (reason: string) => {
+    // What a turn comes to could not be read or recorded any more: nothing is worth waiting for.
+    turnsGraceMs = 0;
+    lost.resolve(reason);
+  };
+  governance.lost.then(withoutDatabase);
+  authorities.lost.then(withoutDatabase);
 
   const agentfs = new HranaDatabase(authorities.agentfs);
   const files = new CloudFiles(agentfs, configuration.fileLimits.largestFile);
@@ -201,7 +207,9 @@ async function start(
     },
     logger: log.part('turns'),
   });
-  stack.add({ name: 'turns', limitMs: graces.turns + 2_000, stop: () => turns.close(graces.turns) });
+  // Before anything else is stopped: what waits would only fail, and is left to the next start with what runs.
+  lost.promise.then(() => turns.close(0));
+  stack.add({ name: 'turns', limitMs: graces.turns + 2_000, stop: () => turns.close(turnsGraceMs) });
   await within(stepMs, 'settling what the last run left', turns.start());
   stopping.throwIfAborted();
 

@@ -10,6 +10,7 @@ import { HranaDatabase } from '../machine/agentfs/hrana.ts';
 import { Cloud, type CloudDatabase, type Trouble } from './harness/cloud.ts';
 import { firstToken } from './harness/first-token.ts';
 import { Gateway } from './harness/gateway.ts';
+import { hermesProcesses } from './harness/holders.ts';
 import { type Answer, Api } from './harness/http.ts';
 import { call, lastUserText, type ModelRequest, ScriptedModel, say } from './harness/model.ts';
 import { removeScratch, scratchDirectory } from './harness/scratch.ts';
@@ -232,6 +233,33 @@ describe('without SessionDB', () => {
     back();
     expect((await api.say(conversation, 'hello again')).reply.text).toBe('ok');
   });
+});
+
+test('an agent that is killed while its reply is on the way to SessionDB: delivered, as it stands there', async () => {
+  const inserts = Promise.withResolvers<void>();
+  const passes = Promise.withResolvers<void>();
+  const begun = slowTurn();
+  const sending = send('slowly');
+  await begun;
+  cloud.trouble = (request, pass) => {
+    if (request.database !== 'sessiondb' || !request.sql.some((sql) => /insert into messages/i.test(sql))) return;
+    inserts.resolve();
+    return passes.promise.then(pass);
+  };
+  await inserts.promise;
+  for (const { pid } of hermesProcesses(gateway.pid)) process.kill(pid, 'SIGKILL');
+  // Longer than it takes to settle a turn whose agent has ended.
+  await Promise.race([sending, Bun.sleep(1_500)]);
+  passes.resolve();
+  const answer = await sending;
+  expect({ status: answer.status, text: answer.text }).toEqual({
+    status: 200,
+    text: expect.stringContaining('one two three four five six'),
+  });
+  const transcript = (await api.get(`/v1/conversations/${conversation}/transcript`)).text;
+  expect(transcript.split('one two three four five six').length - 1).toBe(1);
+  cloud.trouble = noTrouble;
+  expect((await api.say(conversation, 'hello again')).reply.text).toBe('ok');
 });
 
 test('an authority that is killed and comes back: the turn fails, nothing of before is lost, the next one works', async () => {

@@ -14,6 +14,7 @@ import { hasOverlayTables } from './agentfs/overlay.ts';
 import { isWhole, removeAbandoned, repairHere } from './agentfs/repair.ts';
 import type { FilesState, Launch } from './launch.ts';
 import { defaultSilenceMs, type EngineTurns, openReplica } from './replica.ts';
+import { atMost } from './waits.ts';
 
 export type SyncState =
   /** Everything is in the cloud. */
@@ -468,12 +469,4 @@ const isConflict = (error: unknown): boolean => /UNIQUE|constraint/i.test(String
 
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
-}
-
-/** Resolves with the promise, or after `ms`. */
-async function atMost(ms: number, promise: Promise<unknown>): Promise<void> {
-  const { promise: over, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  await Promise.race([promise, over]);
-  clearTimeout(timer);
 }

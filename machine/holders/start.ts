@@ -15,6 +15,7 @@ import { SessionRelay } from '../sessiondb/relay.ts';
 import { serveHolderGit } from '../shell/holder-git.ts';
 import type { GitService } from '../shell/service.ts';
 import type { WorkBoundary } from '../sync.ts';
+import { atMost } from '../waits.ts';
 import { HolderCgroup, LeftCgroups } from './cgroup.ts';
 import { HolderChild } from './child.ts';
 import { DeviceHandoff } from './device-handoff.ts';
@@ -45,6 +46,8 @@ export interface StartDependencies {
 const startTimeoutMs = 30_000;
 /** How long an idle Hermes may take to end once its input has ended. */
 const retireTimeoutMs = 5_000;
+/** How long the word of a child's end waits for SessionDB's last answers: shorter than the gateway waits for that word. */
+const lastAnswersMs = 4_000;
 
 /** What the machine's holders share besides. */
 type Shared = StartDependencies & { readonly messageIds: MessageIds };
@@ -157,7 +160,10 @@ class StartingHolder {
     } finally {
       unexpect();
     }
-    exit.then((how) => {
+    exit.then(async (how) => {
+      // Once its end is told, nothing of what it had sent can still come to stand in SessionDB: a turn is settled by that.
+      // A channel that failed has carried nothing.
+      await atMost(lastAnswersMs, child.relayed).catch(() => undefined);
       onEnd({ generation: this.#generation, ...how, report: child.report.trim().slice(-1000) });
       if (how.code !== 0) log(`holder ${this.#conversation}: ended: ${describe(how, child.report)}`);
     });

@@ -13,7 +13,7 @@ test(`a short storm, seed ${seed}`, async () => {
   const verdict = await playStorm(planOf(seed, { conversations: 4, messages: 48, strikes: 12 }));
   console.log(`storm: ${JSON.stringify({ ...verdict, complaints: verdict.complaints.length })}`);
   expect(verdict.complaints).toEqual([]);
-  // Those of the plan that found somebody before the last message had its end.
-  expect(verdict.strikes).toBeGreaterThanOrEqual(4);
+  expect(verdict.messages).toBeGreaterThanOrEqual(48);
+  expect(verdict.strikes).toBeGreaterThanOrEqual(12);
   expect(verdict.ends['reply.delivered'] ?? 0).toBeGreaterThan(10);
 }, 900_000);

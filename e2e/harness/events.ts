@@ -2,7 +2,7 @@
 import * as v from 'valibot';
 import { Arrivals } from './waiting.ts';
 
-const frameSchema = v.looseObject({
+export const frameSchema = v.looseObject({
   type: v.string(),
   seq: v.optional(v.number()),
   conversation: v.optional(v.string()),

@@ -28,6 +28,10 @@ export interface GatewayOptions {
   readonly readyTimeoutMs?: number;
   /** What starts it in place of us: a command that becomes the one behind it. The executable has its own path then. */
   readonly through?: { readonly command: readonly string[]; readonly executable: string };
+  /** Called with the process id before it is ready. */
+  readonly onSpawn?: (pid: number) => void;
+  /** Called with every line of its standard error. */
+  readonly onLog?: (line: string) => void;
 }
 
 /** What a test keeps of a program's standard error. */
@@ -71,9 +75,13 @@ export class Gateway {
       stderr: 'pipe',
       env: plainEnvironment({ ...settings, ...options.environment }),
     });
+    options.onSpawn?.(child.pid);
     let kept = '';
     const reading = (async () => {
-      for await (const line of linesOf(child.stderr)) kept = `${kept}${line}\n`.slice(-maxLogCharacters);
+      for await (const line of linesOf(child.stderr)) {
+        kept = `${kept}${line}\n`.slice(-maxLogCharacters);
+        options.onLog?.(line);
+      }
     })();
     try {
       const ready = await firstLine(child, options.readyTimeoutMs ?? 120_000);

@@ -68,7 +68,7 @@ export function lastUserText(body: ChatBody): string {
 }
 
 /** How many answers the model has given since the last user message. */
-function round(body: ChatBody): number {
+export function round(body: ChatBody): number {
   const from = body.messages.findLastIndex(({ role }) => role === 'user');
   return body.messages.slice(from + 1).filter(({ role }) => role === 'assistant').length;
 }
@@ -77,6 +77,8 @@ export class ScriptedModel {
   readonly requests = new Arrivals<ModelRequest>();
   /** Each request waits for this before it is answered. */
   beforeAnswer: (request: ModelRequest) => Promise<void> = async () => undefined;
+  /** Called when the last byte of a streamed answer was handed over. */
+  afterAnswer: (request: ModelRequest) => void = () => undefined;
   readonly #server: Bun.Server<undefined>;
   readonly #scripts: { readonly match: Match; readonly steps: readonly Step[] }[] = [];
   #calls = 0;
@@ -155,7 +157,8 @@ export class ScriptedModel {
     const step = kind === 'turn' ? this.#stepFor(body) : say('A scripted title');
     if (step.do === 'fail') return Response.json({ error: { message: step.message } }, { status: step.status });
     if (step.do === 'hang') return new Promise(() => {}); // the client goes away first
-    return body.stream ? this.#stream(body, step) : this.#whole(body, step);
+    if (!body.stream) return this.#whole(body, step);
+    return this.#stream(body, step, () => this.afterAnswer(arrived));
   }
 
   #toolCalls(step: Step) {
@@ -175,7 +178,7 @@ export class ScriptedModel {
     return Response.json({ ...envelope(body, 'chat.completion'), choices: [choice], usage });
   }
 
-  #stream(body: ChatBody, step: Step): Response {
+  #stream(body: ChatBody, step: Step, onEnd: () => void): Response {
     const calls = this.#toolCalls(step);
     const encoder = new TextEncoder();
     async function* events(): AsyncGenerator<Uint8Array> {
@@ -203,6 +206,7 @@ export class ScriptedModel {
       yield event({}, finishReason(step));
       yield event({}, null, { choices: [], usage });
       yield encoder.encode('data: [DONE]\n\n');
+      onEnd();
     }
     return new Response(events(), { headers: { 'content-type': 'text/event-stream' } });
   }

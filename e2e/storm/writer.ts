@@ -10,7 +10,7 @@ export interface Place {
 }
 
 /** How long one message may take to be accepted, over all attempts. */
-const acceptanceMs = 120_000;
+const acceptanceMs = 240_000;
 const messageSchema = v.object({ message: v.looseObject({ id: v.string() }) });
 
 /** Answers the message's id. @throws Error when it is refused, or never accepted */

@@ -12,6 +12,11 @@ import type { Store } from './store.ts';
 
 /** How long one slice holds the lock. One row of random bytes takes 3 ms. */
 const sliceMs = 4;
+/**
+ * A file of at most so many bytes is moved whole, and so is pushed in one request: where two hosts write the same one, it is one's
+ * or the other's afterwards, and not partly both.
+ */
+const wholeFileBytes = 1024 ** 2;
 /** Rows of contents that are removed in one slice. */
 export const rowsOfSlice = 16;
 
@@ -62,14 +67,17 @@ export class Drain {
   }
 
   /**
-   * Moves what was in the spool at a mark, at most about so many bytes of it.
+   * Moves what was in the spool at a mark, at most about so many bytes of it, but no part of a small file alone.
    * @returns whether that was all
    */
   async moveUpTo(mark: number, bytes: number): Promise<boolean> {
     const spool = this.#spool;
     let moved = 0;
-    for (; spool && spool.taken < mark && spool.next(); moved += await this.#moveSlice())
-      if (moved >= bytes) return false;
+    for (let last = 0, next = spool?.next(); spool && next && spool.taken < mark; next = spool.next()) {
+      if (moved >= bytes && !(next.ino === last && this.#isSmall(last))) return false;
+      last = next.ino;
+      moved += await this.#moveSlice();
+    }
     for (; this.#removals.length > 0; moved += await this.#removeSlice()) if (moved >= bytes) return false;
     await this.#emptySpool();
     return true;
@@ -125,6 +133,10 @@ export class Drain {
           this.#removeWhenQuiet();
         });
     }, this.#store.limits.quietMs);
+  }
+
+  #isSmall(ino: number): boolean {
+    return (this.#store.cachedInode(ino)?.size ?? 0) <= wholeFileBytes;
   }
 
   /** @returns bytes that were moved */

@@ -406,3 +406,30 @@ test('a machine that dies finds what a pull brought, not what it had moved into 
   expect(await start(again.files)).toBe('theirs');
   await again.close();
 });
+
+test('what another program renamed in the cloud stays where it is when its old name is given and removed here', async () => {
+  const one = await replica();
+  await authority.cloud.ensureDirectory('/conversations/conv_renamed');
+  one.boundary.begin('conv_renamed');
+  await one.boundary.firstTouch('conv_renamed');
+  await write(one, '/conversations/conv_renamed/old', 'first');
+  expect(await one.boundary.end('conv_renamed')).toEqual({ state: 'clean' });
+  // The public SDK renames in the same row, which keeps its id.
+  await authority.sql.execute("UPDATE fs_dentry SET name = 'new' WHERE name = 'old'");
+  one.boundary.begin('conv_renamed');
+  await one.boundary.firstTouch('conv_renamed');
+  await write(one, '/conversations/conv_renamed/old', 'second');
+  expect(await one.boundary.end('conv_renamed')).toEqual({ state: 'clean' });
+  const inCloud = async (name: string) =>
+    Buffer.from(await authority.cloud.readFile(`/conversations/conv_renamed/${name}`)).toString();
+  expect([await inCloud('new'), await inCloud('old')]).toEqual(['first', 'second']);
+  const two = await replica();
+  two.boundary.begin('conv_renamed');
+  await two.boundary.firstTouch('conv_renamed');
+  const parent = (await two.files.find('/conversations/conv_renamed'))!.ino;
+  await two.files.names.unlink({ parent, name: 'old' });
+  expect(await two.boundary.end('conv_renamed')).toEqual({ state: 'clean' });
+  expect(await inCloud('new')).toBe('first');
+  expect(await read(two, '/conversations/conv_renamed/new')).toBe('first');
+  expect(await read(two, '/conversations/conv_renamed/old')).toBeNull();
+});

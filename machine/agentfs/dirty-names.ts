@@ -5,6 +5,7 @@
 import { batches, times } from './batches.ts';
 import { breathe } from './breathe.ts';
 import type { SqlDriver, SqlValue } from './driver.ts';
+import { freeIds } from './foreign-names.ts';
 import { dentryId } from './ids.ts';
 import type { Place } from './namespace.ts';
 import { deleteNames } from './removed-rows.ts';
@@ -86,9 +87,7 @@ export class DirtyNames {
     // Before the others: a name that was given again has the same id.
     await deleteNames(sql, [...this.#removed.values()]);
     for (const batch of batches([...this.#given.values()])) {
-      const values = batch.flatMap(({ parent, name, ino }): SqlValue[] => [dentryId(parent, name), name, parent, ino]);
-      const rows = times(batch, '(?, ?, ?, ?)');
-      await sql.run(`INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES ${rows}`, ...values);
+      await insertNames(sql, batch);
       await breathe();
     }
     // Only now: whoever looks meanwhile finds them here or in the store's memory.
@@ -100,5 +99,19 @@ export class DirtyNames {
     counts[what] += more;
     if (counts.given + counts.removed > 0) this.#counts.set(parent, counts);
     else this.#counts.delete(parent);
+  }
+}
+
+async function insertNames(sql: SqlDriver, names: readonly DirtyName[]): Promise<void> {
+  const ids = names.map(({ parent, name }) => dentryId(parent, name));
+  const values = names.flatMap(({ parent, name, ino }, at): SqlValue[] => [ids[at]!, name, parent, ino]);
+  const insert = () =>
+    sql.run(`INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES ${times(names, '(?, ?, ?, ?)')}`, ...values);
+  try {
+    await insert();
+  } catch (error) {
+    // The statement has done nothing then.
+    if (!/UNIQUE.*fs_dentry\.id/.test(String(error)) || !(await freeIds(sql, ids))) throw error;
+    await insert();
   }
 }

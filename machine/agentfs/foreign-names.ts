@@ -3,9 +3,11 @@
  * hashes of their places (ids.ts). The sync engine cannot merge the same name under two ids. A name's id means nothing to
  * anybody, so there it gets the id that we would have given it; then the two are one row, and the last push wins.
  */
+import { times } from './batches.ts';
 import type { CloudSql } from './cloud.ts';
+import type { SqlDriver } from './driver.ts';
 import type { SqlStatement } from './hrana.ts';
-import { dentryId } from './ids.ts';
+import { dentryId, randomIno } from './ids.ts';
 
 /** Rows of one request. */
 const rowsOfPage = 5_000;
@@ -33,4 +35,20 @@ export async function renumberForeignNames(sql: CloudSql): Promise<number> {
     count += changes.length;
     if (rows.length < rowsOfPage) return count;
   }
+}
+
+/**
+ * Frees ids of ours for their own names: a program that renames in the same row, as the public SDK does, has taken them to
+ * other names. Such a row gets an id that nothing else has. @returns whether there was one
+ */
+export async function freeIds(sql: SqlDriver, ids: readonly number[]): Promise<boolean> {
+  const ours = times(ids, '?');
+  const taken = await sql.all(`SELECT name, parent_ino, ino FROM fs_dentry WHERE id IN (${ours})`, ...ids);
+  // Not by an update: the engine's log of changes has no new row of one whose id changes, and no push gets over that.
+  await sql.run(`DELETE FROM fs_dentry WHERE id IN (${ours})`, ...ids);
+  for (const { name, parent_ino: parent, ino } of taken) {
+    const insert = 'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)';
+    await sql.run(insert, randomIno(), name!, parent!, ino!);
+  }
+  return taken.length > 0;
 }

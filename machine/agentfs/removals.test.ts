@@ -351,3 +351,30 @@ test('nothing is looked for among all names: not for what is removed, and not wh
     expect([look, looks.length]).toEqual([look, 0]);
   }
 });
+
+test('a name whose row id is another name of its place is not taken along: another program has renamed that', async () => {
+  const local = await open();
+  const { files, driver } = local;
+  const { directory, inos } = await filled(files);
+  // The public SDK renames by a new name in the same row, and what it makes gets a number of its own.
+  await driver.run('UPDATE fs_dentry SET name = ? WHERE name = ?', 'renamed', nameOf(1));
+  await driver.run(
+    'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (9, ?, ?, ?)',
+    nameOf(1),
+    directory,
+    inos[2]!,
+  );
+  await driver.run('DELETE FROM fs_dentry WHERE name = ?', nameOf(2));
+  await files.store.exclusive(() => files.store.forget());
+  await files.names.unlink({ parent: directory, name: nameOf(1) });
+  await files.store.sync();
+  await files.store.exclusive(() => files.store.forget());
+  expect((await files.names.lookup(directory, 'renamed'))?.ino).toBe(inos[1]!);
+  expect(await files.names.lookup(directory, nameOf(1))).toBeNull();
+  // And its old name can be given.
+  const again = await fileIn(files, directory, nameOf(1), Buffer.from('again'));
+  await files.store.sync();
+  await files.store.exclusive(() => files.store.forget());
+  expect((await files.names.lookup(directory, 'renamed'))?.ino).toBe(inos[1]!);
+  expect((await files.names.lookup(directory, nameOf(1)))?.ino).toBe(again);
+});

@@ -23,7 +23,13 @@ const sharing = [
 export async function deleteNames(sql: SqlDriver, places: readonly Place[]): Promise<void> {
   for (const batch of batches(places)) {
     const ids = batch.map(({ parent, name }) => dentryId(parent, name));
-    const { changes } = await sql.run(`DELETE FROM fs_dentry WHERE id IN (${times(ids, '?')})`, ...ids);
+    const keys = batch.map(({ parent, name }) => `${parent}/${name}`);
+    // A row with one of these ids may be of another name: whoever renames in the same row, as the public SDK does, keeps its id.
+    const { changes } = await sql.run(
+      `DELETE FROM fs_dentry WHERE id IN (${times(ids, '?')}) AND parent_ino || '/' || name IN (${times(keys, '?')})`,
+      ...ids,
+      ...keys,
+    );
     // Names that another program gave have ids of its own.
     if (changes < batch.length) {
       for (const { parent, name } of batch)

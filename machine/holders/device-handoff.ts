@@ -16,6 +16,14 @@ const atOnceAndCloseOnExec = 0x40 | 0x4000_0000;
 const controlHeaderBytes = 16;
 const controlBytes = 24;
 
+/**
+ * What the kernel writes to while a descriptor is received. The header names the others by address alone, which keeps nothing
+ * alive: so they live as long as this module.
+ */
+const byte = new Uint8Array(1);
+const control = new Uint8Array(controlBytes);
+const vector = new BigUint64Array([BigInt(ptr(byte)), 1n]);
+
 let libc: ReturnType<typeof openLibc> | null = null;
 
 function openLibc() {
@@ -77,9 +85,7 @@ function closed(fd: number): -1 {
 }
 
 function receiveDescriptor(socket: number): number | null {
-  const byte = new Uint8Array(1);
-  const vector = new BigUint64Array([BigInt(ptr(byte)), 1n]);
-  const control = new Uint8Array(controlBytes);
+  control.fill(0);
   // `struct msghdr`: name and its length, vectors and their number, control and its length, flags.
   const header = new BigUint64Array([0n, 0n, BigInt(ptr(vector)), 1n, BigInt(ptr(control)), BigInt(controlBytes), 0n]);
   libc ??= openLibc();

@@ -113,7 +113,9 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzOutcome> {
   };
   const child = Bun.spawn(
     [
-      ...[python, '-m', 'schemathesis.cli', '--no-color', 'run', `${gateway.url}/openapi.json`],
+      ...[python, '-m', 'schemathesis.cli', '--no-color'],
+      ...['--config-file', join(import.meta.dir, 'schemathesis.toml')],
+      ...['run', `${gateway.url}/openapi.json`],
       ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]),
       ...excluded.flatMap((path) => ['--exclude-path', path]),
       ...['--continue-on-failure', '--no-shrink'],

@@ -21,6 +21,8 @@ export class Host {
   readonly #cloud: Cloud;
   readonly #settings: Readonly<Record<string, string>>;
   #gateway: Gateway | null = null;
+  /** Of those that have ended. */
+  readonly #logs: string[] = [];
   restarts = 0;
 
   constructor(directory: string, cloud: Cloud, environment: Readonly<Record<string, string>>) {
@@ -36,8 +38,10 @@ export class Host {
     await this.#ready();
   }
 
-  get log(): string {
-    return this.#gateway?.log ?? '';
+  /** Lines of the logs of all gateways so far that have the text in them. */
+  logged(text: string): readonly string[] {
+    const logs = [...this.#logs, this.#gateway?.log ?? ''];
+    return logs.flatMap((log) => log.split('\n').filter((line) => line.includes(text)));
   }
 
   /** Bytes in memory of the processes that live on. */
@@ -104,6 +108,7 @@ export class Host {
     // A gateway without its machine ends by itself.
     await gateway.exited(endMs);
     await waitForEnd(tree, endMs);
+    this.#logs.push(gateway.log);
   }
 
   /** One more start that is killed, ready by then or not. */

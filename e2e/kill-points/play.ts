@@ -104,11 +104,18 @@ export async function playKills(bin: string, seed: number, points: readonly Poin
   }
   await writing.stop();
   await working.stop();
-  flaws.push(...(await worker.flaws()), ...(await expert.flaws()), ...(await sender.flaws()), ...caller.unclear);
+  flaws.push(...(await worker.flaws()), ...(await expert.flaws()), ...(await sender.flaws()));
+  flaws.push(...caller.unclear.map((answer) => withLog(host, answer)));
   await until('every purge is done', async () => (await openPurges(api)) === 0, 60_000);
   flaws.push(...(await flawsOfCloud(cloud, sender.erased)));
   const done = { ...doneBy(host, expert, sender, worker), delivered: await worker.delivered() };
   return { flaws, missed, growth: growth.most, done };
+}
+
+/** An answer that says no more than that the log says why, with what that says. */
+function withLog(host: Host, answer: string): string {
+  const request = /"request":"([^"]+)"/.exec(answer)?.[1];
+  return request === undefined ? answer : [answer, ...host.logged(request)].join('\n');
 }
 
 function doneBy(host: Host, expert: Expert, sender: Sender, worker: Worker): Record<string, number> {

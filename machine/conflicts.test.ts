@@ -93,6 +93,20 @@ const conflicts: readonly Conflict[] = [
     expected: () => ({}),
   },
   {
+    what: 'removed, and written anew',
+    setUp: (actor, { base }) => actor.write('gone', base),
+    one: (actor) => actor.remove('gone'),
+    two: (actor, { two }) => actor.write('gone', two),
+    expected: () => ({}),
+  },
+  {
+    what: 'removed, and made longer',
+    setUp: (actor, { base }) => actor.write('gone', base),
+    one: (actor) => actor.remove('gone'),
+    two: (actor, { one, two }) => actor.write('gone', Buffer.concat([one, two])),
+    expected: () => ({}),
+  },
+  {
     what: 'the same new directory, with a file each',
     one: async (actor, { one }) => {
       await actor.makeDirectory('d');

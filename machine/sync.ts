@@ -302,11 +302,11 @@ export class WorkBoundary {
     });
     this.#isUnchecked = false;
     this.#isMet = false;
-    const { found, remade, unnamed, recounted } = done;
-    if (found + remade + unnamed + recounted === 0) return;
+    const { found, remade, unnamed, recounted, emptied } = done;
+    if (found + remade + unnamed + recounted + emptied === 0) return;
     this.#log(
       `agentfs: repaired after a merge: ${found} files and directories have a name again, ${remade} directories are there ` +
-        `again, ${unnamed} names of nothing are gone, ${recounted} counts of links are right`,
+        `again, ${unnamed} names of nothing are gone, ${recounted} counts of links are right, contents of ${emptied} removed files are gone`,
     );
     this.#tellStale();
   }

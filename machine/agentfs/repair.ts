@@ -1,6 +1,6 @@
 /**
- * What changes that met each other may leave behind: a file without a name, a name of nothing, a directory that was removed
- * while something was put into it, two directories moved into each other, wrong counts of links. Repaired once behind a pull
+ * What changes that met each other may leave behind: a file without a name, a name of nothing, contents of nothing, a directory
+ * that was removed while something was put into it, two directories moved into each other, wrong counts of links. Repaired once behind a pull
  * that may have brought that: nothing is lost that nobody removed. And what nobody finished or closed is removed at a
  * machine's start.
  *
@@ -32,6 +32,8 @@ export interface Repairs {
   readonly unnamed: number;
   /** Counts of links that were wrong. */
   readonly recounted: number;
+  /** Files that somebody removed and somebody else wrote: what was written is gone too. */
+  readonly emptied: number;
 }
 
 const directory = `(i.mode & ${modeFormat}) = ${modeDirectory}`;
@@ -44,6 +46,7 @@ const checks: readonly string[] = [
     `WHERE d.ino IS NULL AND i.nlink > 0 AND i.ino <> ${rootIno} LIMIT 1`,
   'SELECT 1 AS one FROM fs_inode i JOIN (SELECT ino, count(*) AS names FROM fs_dentry GROUP BY ino) n ON n.ino = i.ino ' +
     `WHERE (NOT (${directory}) AND i.nlink <> n.names) OR (${directory} AND n.names > 1) LIMIT 1`,
+  'SELECT 1 AS one FROM fs_data d WHERE NOT EXISTS (SELECT 1 FROM fs_inode i WHERE i.ino = d.ino) LIMIT 1',
 ];
 
 /** Whether there is nothing to repair. Looks bit by bit: nobody waits for the whole of it. */
@@ -96,7 +99,7 @@ export async function repairHere(store: Store): Promise<Repairs> {
 }
 
 class Repair {
-  readonly done = { found: 0, remade: 0, unnamed: 0, recounted: 0 };
+  readonly done = { found: 0, remade: 0, unnamed: 0, recounted: 0, emptied: 0 };
   readonly #store: Store;
   /** Where each directory is. */
   readonly #places = new Map<number, Place>();
@@ -112,6 +115,7 @@ class Repair {
     await this.#placeDirectories();
     await this.#nameFiles();
     await this.#recount();
+    await this.#dropContentsOfNothing();
     await this.#store.commitHere();
   }
 
@@ -256,6 +260,18 @@ class Repair {
     ];
     for (const { ino, nlink } of wrong) await this.#run('UPDATE fs_inode SET nlink = ? WHERE ino = ?', nlink!, ino!);
     this.done.recounted += wrong.length;
+  }
+
+  /** A removal takes the contents away that it knows of; whoever wrote more has put that behind it, where nobody finds it. */
+  async #dropContentsOfNothing(): Promise<void> {
+    const rows = await this.#all(
+      'SELECT DISTINCT d.ino AS ino FROM fs_data d WHERE NOT EXISTS (SELECT 1 FROM fs_inode i WHERE i.ino = d.ino)',
+    );
+    for (const { ino } of rows) {
+      await this.#run('DELETE FROM fs_data WHERE ino = ?', ino!);
+      await breathe();
+    }
+    this.done.emptied += rows.length;
   }
 
   async #lostPlace(ino: number): Promise<Place> {

@@ -8,6 +8,7 @@ import { rootIno } from './ids.ts';
 import { defaultLimits, type StoreLimits } from './limits.ts';
 import { type LocalFiles, openFilesIn } from './local.fixture.ts';
 import { Quotas } from './quota.ts';
+import { repairHere } from './repair.ts';
 
 const directories: string[] = [];
 const opened: LocalFiles[] = [];
@@ -377,4 +378,22 @@ test('a name whose row id is another name of its place is not taken along: anoth
   await files.store.exclusive(() => files.store.forget());
   expect((await files.names.lookup(directory, 'renamed'))?.ino).toBe(inos[1]!);
   expect((await files.names.lookup(directory, nameOf(1)))?.ino).toBe(again);
+});
+
+test('what lost its name is back at its place although another name has the row id of that', async () => {
+  const { files, driver } = await open();
+  const { directory, inos } = await filled(files);
+  await listed(files, directory);
+  for (const number of [1, 2]) await files.names.lookup(directory, nameOf(number));
+  // As a merge leaves it: the row is another's by now, under another name.
+  await driver.run('DELETE FROM fs_dentry WHERE name = ?', nameOf(2));
+  await driver.run('UPDATE fs_dentry SET name = ?, ino = ? WHERE name = ?', 'renamed', inos[2]!, nameOf(1));
+  files.data.forgetRead();
+  await files.store.exclusive(async () => {
+    await files.store.forget();
+    expect(await repairHere(files.store)).toMatchObject({ found: 1 });
+    await files.store.forget();
+  });
+  expect((await files.names.lookup(directory, nameOf(1)))?.ino).toBe(inos[1]!);
+  expect((await files.names.lookup(directory, 'renamed'))?.ino).toBe(inos[2]!);
 });

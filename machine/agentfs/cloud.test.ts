@@ -3,6 +3,8 @@ import { startAuthority, type TestAuthority } from './authority.fixture.ts';
 import { CloudFiles } from './cloud.ts';
 import { type ByteRange, contentsOf } from './cloud-contents.ts';
 import { FileError } from './errors.ts';
+import { renumberForeignNames } from './foreign-names.ts';
+import { dentryId } from './ids.ts';
 import { isDirectory } from './schema.ts';
 
 let authority: TestAuthority;
@@ -117,4 +119,43 @@ test('what cannot be is refused', async () => {
   expect(await errnoOf(cloud.writeFileOnce(`/a/${'n'.repeat(256)}`, Buffer.from('x')))).toBe('ENAMETOOLONG');
   expect(await errnoOf(cloud.writeFileOnce('/', Buffer.from('x')))).toBe('EISDIR');
   expect((await cloud.writeFileOnce('/a', Buffer.from('x'))).outcome).toBe('exists');
+});
+
+test('files and directories are made where another program has taken the row of the name elsewhere', async () => {
+  await cloud.writeFileOnce('/taken/file', Buffer.from('first'));
+  await authority.sql.execute("UPDATE fs_dentry SET name = 'other file' WHERE name = 'file'");
+  await authority.sql.execute("UPDATE fs_dentry SET name = 'other' WHERE name = 'taken'");
+  await cloud.writeFileOnce('/taken/file', Buffer.from('second'));
+  await cloud.writeFileOnce('/other/file', Buffer.from('third'));
+  const read = async (path: string) => Buffer.from(await cloud.readFile(path)).toString();
+  expect(await Promise.all(['/other/other file', '/taken/file', '/other/file'].map(read))).toEqual([
+    'first',
+    'second',
+    'third',
+  ]);
+});
+
+test('names under the row ids of each other get their own', async () => {
+  for (const name of ['one', 'two', 'three']) await cloud.writeFileOnce(`/swapped/${name}`, Buffer.from(name));
+  const rename = (from: string, to: string) =>
+    authority.sql.execute('UPDATE fs_dentry SET name = ? WHERE name = ?', [to, from]);
+  for (const [from, to] of [
+    ['one', 'free'],
+    ['two', 'one'],
+    ['three', 'two'],
+    ['free', 'three'],
+  ] as const)
+    await rename(from, to);
+  expect(await renumberForeignNames(authority.sql)).toBeGreaterThanOrEqual(3);
+  const parent = (await cloud.stat('/swapped'))!.ino;
+  for (const [name, was] of [
+    ['one', 'two'],
+    ['two', 'three'],
+    ['three', 'one'],
+  ] as const) {
+    const { rows } = await authority.sql.execute('SELECT name FROM fs_dentry WHERE id = ?', [dentryId(parent, name)]);
+    expect(rows).toEqual([[name]]);
+    expect(Buffer.from(await cloud.readFile(`/swapped/${name}`)).toString()).toBe(was);
+  }
+  expect(await renumberForeignNames(authority.sql)).toBe(0);
 });

@@ -8,39 +8,82 @@ import type { CloudSql } from './cloud.ts';
 import type { SqlDriver } from './driver.ts';
 import type { SqlStatement } from './hrana.ts';
 import { dentryId, randomIno } from './ids.ts';
+import type { Place } from './namespace.ts';
 
 /** Rows of one request. */
 const rowsOfPage = 5_000;
 
-/** Reads all names of the cloud, page by page. @returns how many got another id @throws HranaError */
+/** How often all names are read: those that had to give way get their own ids the next time round. */
+const mostRounds = 5;
+
+interface ForeignName extends Place {
+  readonly id: number;
+  readonly ours: number;
+}
+
+/** @returns how many got another id @throws HranaError */
 export async function renumberForeignNames(sql: CloudSql): Promise<number> {
   let count = 0;
+  for (let round = 0; round < mostRounds; round++) {
+    const { renumbered, gaveWay } = await renumberOnce(sql);
+    count += renumbered;
+    if (gaveWay === 0) break;
+  }
+  return count;
+}
+
+/** Reads all names of the cloud, page by page. */
+async function renumberOnce(sql: CloudSql): Promise<{ readonly renumbered: number; readonly gaveWay: number }> {
+  let [renumbered, gaveWay] = [0, 0];
   for (let last = 0; ; ) {
     const { rows } = await sql.execute('SELECT id, parent_ino, name FROM fs_dentry WHERE id > ? ORDER BY id LIMIT ?', [
       last,
       rowsOfPage,
     ]);
-    const changes: SqlStatement[] = [];
-    for (const [id, parent, name] of rows) {
+    const foreign: ForeignName[] = [];
+    for (const [id, parentIno, text] of rows) {
       last = Number(id);
-      const ours = dentryId(Number(parent), String(name));
-      // Somebody may have changed or removed it meanwhile.
-      if (ours !== last)
-        changes.push({
-          sql: 'UPDATE fs_dentry SET id = ? WHERE id = ? AND parent_ino = ? AND name = ?',
-          args: [ours, last, Number(parent), String(name)],
-        });
+      const [parent, name] = [Number(parentIno), String(text)];
+      const ours = dentryId(parent, name);
+      if (ours !== last) foreign.push({ id: last, ours, parent, name });
     }
-    await sql.batch(changes, { transaction: true });
-    count += changes.length;
-    if (rows.length < rowsOfPage) return count;
+    if (foreign.length > 0) {
+      const taken = await takenOf(sql, foreign);
+      const giving = foreign.filter(({ ours }) => taken.has(ours)).map(({ parent, name }) => giveWay(parent, name));
+      // Somebody may have changed or removed it meanwhile.
+      const changes = foreign.map(
+        ({ id, ours, parent, name }): SqlStatement => ({
+          sql: 'UPDATE fs_dentry SET id = ? WHERE id = ? AND parent_ino = ? AND name = ?',
+          args: [ours, id, parent, name],
+        }),
+      );
+      const results = await sql.batch([...giving, ...changes], { transaction: true });
+      gaveWay += giving.length;
+      for (const { affectedRowCount } of results.slice(giving.length)) renumbered += affectedRowCount;
+    }
+    if (rows.length < rowsOfPage) return { renumbered, gaveWay };
   }
 }
 
+/** Which of our ids other names have. */
+async function takenOf(sql: CloudSql, foreign: readonly ForeignName[]): Promise<ReadonlySet<number>> {
+  const ids = foreign.map(({ ours }) => ours);
+  const { rows } = await sql.execute(`SELECT id FROM fs_dentry WHERE id IN (${times(ids, '?')})`, ids);
+  return new Set(rows.map(([id]) => Number(id)));
+}
+
 /**
- * Frees ids of ours for their own names: a program that renames in the same row, as the public SDK does, has taken them to
- * other names. Such a row gets an id that nothing else has. @returns whether there was one
+ * In the cloud: whatever other name has the row id that we give this one gets an id that nothing else has. A program that
+ * renames in the same row, as the public SDK does, takes the id along.
  */
+export function giveWay(parent: number, name: string): SqlStatement {
+  return {
+    sql: 'UPDATE fs_dentry SET id = ? WHERE id = ? AND NOT (parent_ino = ? AND name = ?)',
+    args: [randomIno(), dentryId(parent, name), parent, name],
+  };
+}
+
+/** The same here, of many. @returns whether there was one */
 export async function freeIds(sql: SqlDriver, ids: readonly number[]): Promise<boolean> {
   const ours = times(ids, '?');
   const taken = await sql.all(`SELECT name, parent_ino, ino FROM fs_dentry WHERE id IN (${ours})`, ...ids);

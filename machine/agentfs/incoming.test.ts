@@ -182,3 +182,12 @@ test('a database that is away fails the upload, and what is left is found later'
   await remove();
   expect(await leftOver()).toEqual([0, 0, 0]);
 }, 30_000);
+
+test('a name is given whose row id another name has taken along: another program has renamed in the same row', async () => {
+  const [first, second] = [await incoming.receive(parts('first'), 10), await incoming.receive(parts('second'), 10)];
+  await incoming.name(inbound, [{ name: 'same', file: first }]);
+  await authority.sql.execute("UPDATE fs_dentry SET name = 'renamed' WHERE name = 'same'");
+  await incoming.name(inbound, [{ name: 'same', file: second }]);
+  expect((await read(`${inbound}/renamed`)).toString()).toBe('first');
+  expect((await read(`${inbound}/same`)).toString()).toBe('second');
+});

@@ -7,6 +7,7 @@ import type { CloudFiles, CloudSql } from './cloud.ts';
 import { contentsOf } from './cloud-contents.ts';
 import { fresh, rowsOf, touch } from './cloud-rows.ts';
 import { FileError } from './errors.ts';
+import { giveWay } from './foreign-names.ts';
 import { HranaError, type ResultSet, type SqlStatement } from './hrana.ts';
 import { dentryId, randomIno } from './ids.ts';
 import { type Inode, inodeColumns, inodeOfRow, now } from './inode.ts';
@@ -287,6 +288,7 @@ function giveName(parent: number, { name, file }: Naming): SqlStatement[] {
       sql: 'UPDATE fs_inode SET nlink = 1, ctime = ?, ctime_nsec = ? WHERE ino = ? AND nlink = 0',
       args: [seconds, nanoseconds, file.ino],
     },
+    giveWay(parent, name),
     {
       // NULL, which the table refuses, where the file or the directory has gone meanwhile: then none gets its name.
       sql:

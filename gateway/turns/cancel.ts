@@ -26,12 +26,13 @@ export interface CancelParts {
 }
 
 export function createCancel({ governance, bus, flights, waiting, running }: CancelParts): Turns['cancel'] {
-  /** Stops the turn of the message; false when it does not run, or nothing is left of it to be stopped. */
+  /** Stops the turn of the message; false when it does not run, nothing is left of it, or something else has stopped it. */
   function stopTurn(conversation: ConversationId, message: MessageId): boolean {
     const turn = running.get(conversation);
     if (turn?.message !== message) return false;
-    // Asked again while its end is being recorded, the answer is what it was.
-    return turn.control.stop('by-client') || turn.control.stopped === 'by-client';
+    turn.control.stop('by-client');
+    // Also when it is asked again while its end is being recorded.
+    return turn.control.stopped === 'by-client';
   }
 
   /**
@@ -68,6 +69,8 @@ export function createCancel({ governance, bus, flights, waiting, running }: Can
     }
     const stored = await governance.findMessage(conversation, id);
     if (stored === null) throw new Problem('not-found', 'There is no such message in this conversation.');
+    // What became of its turn could not be recorded: it waits for the next start.
+    if (stored.state === 'accepted') return (await cancelAccepted(conversation, id)) ?? false;
     return stored.state === 'cancelled';
   };
 }

@@ -592,6 +592,17 @@ describe('stopping a turn', () => {
     expect(await replyText(await send('reply after'))).toBe('reply after');
   });
 
+  test('a cancel behind the deadline says that it stops nothing more', async () => {
+    engine = makeEngine({ limits: { turnMs: 400, cancelMs: 500 } });
+    const message = await submit('stubborn');
+    const isAsked = () => wire().some(({ method }) => method === 'session/cancel');
+    await seen(isChunk);
+    while (!isAsked()) await Bun.sleep(1);
+    expect(await engine.cancel(conversation.id, message.id)).toBe(false);
+    expect(problemOf(await settled(message))).toBe('turn-deadline');
+    expect(await engine.cancel(conversation.id, message.id)).toBe(false);
+  });
+
   test('who waits gets the message as it stands when he stops waiting', async () => {
     const started = seen((event) => event.type === 'turn.started');
     const message = await submit('slow');
@@ -773,6 +784,26 @@ describe('cancelling a message that waits', () => {
       'turn.started',
       'reply.delivered',
     ]);
+  });
+
+  test('one whose failure could not be recorded waits for the next start, and is cancelled for good', async () => {
+    const failing: Governance = {
+      ...governance,
+      bindSession: () => Promise.reject(new Error('connection lost')),
+      fail: () => Promise.reject(new Error('connection lost')),
+    };
+    engine = makeEngine({ governance: failing });
+    const message = await send('reply never');
+    expect(message.state).toBe('accepted');
+    expect(await engine.cancel(conversation.id, message.id)).toBe(true);
+    expect(await engine.cancel(conversation.id, message.id)).toBe(true);
+    expect(cancels(message)).toBe(1);
+    await engine.close(0);
+    engine = makeEngine();
+    await engine.start();
+    expect(await replyText(await send('reply after'))).toBe('reply after');
+    expect(await stored(message)).toMatchObject({ state: 'cancelled' });
+    expect(prompts()).toHaveLength(1);
   });
 
   test('the process ends between the statement and its answer: the next one runs only the others', async () => {

@@ -58,9 +58,9 @@ export async function conclude(
   return { settlement, ...committed };
 }
 
-/** Reads what SessionDB has of the turn and decides. */
+/** Reads what SessionDB has of the turn and decides. Rejects when it cannot be read and the gateway ends. */
 export async function outcome(
-  parts: Pick<TurnParts, 'transcript' | 'limits' | 'log'>,
+  parts: Pick<TurnParts, 'transcript' | 'isClosing' | 'limits' | 'log'>,
   turn: { readonly session: string; readonly watermark: number },
   facts: Omit<TurnFacts, 'closing' | 'sessionHeld'>,
 ): Promise<Settlement> {
@@ -70,7 +70,8 @@ export async function outcome(
     const sessionHeld = !isRefused || (await patiently(parts, () => parts.transcript.holdsSession(turn.session)));
     return settle({ ...facts, closing, sessionHeld });
   } catch (error) {
-    if (!(error instanceof Problem)) throw error;
+    // The authority may have ended with the gateway: the next start finds the reply.
+    if (!(error instanceof Problem) || parts.isClosing()) throw error;
     const detail =
       'The transcript could not be read when the turn ended. Its reply, if there is one, stands in the transcript.';
     return { outcome: 'failed', problem: new Problem(error.problem, detail).document };

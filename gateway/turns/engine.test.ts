@@ -911,6 +911,29 @@ describe('the end and the next start', () => {
     expect(await governance.pending()).toEqual([]);
   });
 
+  test('a reply that cannot be read while the gateway ends is left to the next start, which delivers it', async () => {
+    const inner = reader;
+    const asked = Promise.withResolvers<void>();
+    reader = {
+      execute(sql, args) {
+        if (!sql.includes('finish_reason')) return inner.execute(sql, args);
+        asked.resolve();
+        return inner.execute('SELECT broken', args);
+      },
+    };
+    engine = makeEngine({ limits: { settleRetriesMs: [50] } });
+    const message = await submit('reply kept');
+    await asked.promise;
+    // As when a part is lost: nothing is waited for.
+    await engine.close(0);
+    await engine.close(5_000);
+    expect((await stored(message))?.state).toBe('dispatched');
+    reader = inner;
+    engine = makeEngine();
+    await engine.start();
+    expect(await replyText((await stored(message)) as Message)).toBe('reply kept');
+  });
+
   test('a fragment of an interrupted turn is no reply', async () => {
     const chunk = seen(isChunk);
     const message = await submit('slow');

@@ -67,6 +67,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   const { amendments = noAmendments } = options;
   const sessiondbFailedSince = ('attach' in hermesRun ? null : hermesRun.sessiondbFailedSince) ?? (() => false);
   const sessions = new SessionMemory();
+  let closing = false;
   const parts: TurnParts = {
     governance,
     transcript,
@@ -75,6 +76,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
     sessions,
     amendments,
     sessiondbFailedSince,
+    isClosing: () => closing,
     limits,
     log,
   };
@@ -92,7 +94,6 @@ export function createTurns(options: TurnsOptions): TurnEngine {
   const settledReplies = new WeakMap<object, TranscriptRow>();
   /** Conversations that are being erased; as many as were erased in the life of this process. */
   const retired = new Set<ConversationId>();
-  let closing = false;
 
   /** The end of a message whose conversation is being erased: it gets no turn. */
   async function drop(order: TurnOrder): Promise<void> {
@@ -147,7 +148,7 @@ export function createTurns(options: TurnsOptions): TurnEngine {
       for (const event of conclusion.events) bus.publish(event);
       flights.land(landed);
     } catch (error) {
-      // Governance failed: nothing more can be recorded. The message stays as it is stored and the next start settles it.
+      // Governance failed, or the transcript at the gateway's end. The message stays as it is stored and the next start settles it.
       log.warn('a turn could not be recorded', { message: order.message, reason: String(error) });
       const message = await order.stored;
       if (message !== null) flights.land(flights.current(message.id) ?? message);

@@ -59,6 +59,8 @@ export interface TurnParts {
   readonly amendments: UnreadAmendments;
   /** Whether SessionDB has failed to answer that child since then (`performance.now()`). */
   readonly sessiondbFailedSince: (generation: number, since: number) => boolean;
+  /** The gateway ends: what cannot be known now is left to the next start. */
+  readonly isClosing: () => boolean;
   readonly limits: TurnLimits;
   readonly log: TurnLog;
 }

@@ -433,3 +433,49 @@ test('what another program renamed in the cloud stays where it is when its old n
   expect(await read(two, '/conversations/conv_renamed/new')).toBe('first');
   expect(await read(two, '/conversations/conv_renamed/old')).toBeNull();
 });
+
+test('of a small file that two hosts have written, none has parts of both, whatever else one of them pushes', async () => {
+  const [one, two] = [await replica(), await replica()];
+  const path = '/conversations/conv_parts/file';
+  await authority.cloud.ensureDirectory('/conversations/conv_parts');
+  await authority.cloud.writeFileOnce(path, new Uint8Array(16 * 65_536));
+  const versions = [one, two].map(() => crypto.getRandomValues(new Uint8Array(65_536)));
+  const write = async ({ files }: OpenedFiles, version: Uint8Array) => {
+    const { ino } = (await files.find(path))!;
+    for (let at = 0; at < 16; at += 8) await files.data.write(ino, at * 65_536, Buffer.concat(Array(8).fill(version)));
+  };
+  for (const each of [one, two]) {
+    each.boundary.begin('conv_parts');
+    await each.boundary.firstTouch('conv_parts');
+  }
+  const parent = (await one.files.find('/conversations/conv_parts'))!.ino;
+  // Few enough rows to leave a request room for some of the file's.
+  for (let number = 0; number < 4; number++) {
+    const { ino } = await one.files.names.create({ parent, name: `other ${number}` }, 0o100644);
+    await one.files.data.write(ino, 0, Buffer.from('other'));
+  }
+  await write(one, versions[0]!);
+  await write(two, versions[1]!);
+  const inCloud = async () => {
+    const bytes = await authority.cloud.readFile(path);
+    return Array.from({ length: 16 }, (_, at) => {
+      const part = Buffer.from(bytes.subarray(at * 65_536, (at + 1) * 65_536));
+      return versions.findIndex((version) => part.equals(version));
+    });
+  };
+  const found: number[][] = [];
+  let isFirst = true;
+  authority.onRequest(async (step) => {
+    if (step !== 'push answered' || !isFirst) return;
+    const parts = await inCloud();
+    if (!parts.includes(0)) return;
+    isFirst = false;
+    found.push(parts);
+    expect(await two.boundary.end('conv_parts')).toEqual({ state: 'clean' });
+    found.push(await inCloud());
+  });
+  expect(await one.boundary.end('conv_parts')).toEqual({ state: 'clean' });
+  authority.onRequest(() => undefined);
+  found.push(await inCloud());
+  expect(found.map((parts) => [...new Set(parts)])).toEqual([[0], [1], [1]]);
+});

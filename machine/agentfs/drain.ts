@@ -13,12 +13,22 @@ import type { Store } from './store.ts';
 /** How long one slice holds the lock. One row of random bytes takes 3 ms. */
 const sliceMs = 4;
 /**
- * A file of at most so many bytes is moved whole, and so is pushed in one request: where two hosts write the same one, it is one's
- * or the other's afterwards, and not partly both.
+ * A file of at most so many bytes is moved whole and in one transaction, unless somebody commits meanwhile, and so is pushed in
+ * one request: where two hosts write the same one, it is one's or the other's afterwards, and not partly both.
  */
 const wholeFileBytes = 1024 ** 2;
+/** How much more a step moves for that at most: files that were written by turns are whole at the same time only. */
+const mostBeyond = 4 * wholeFileBytes;
 /** Rows of contents that are removed in one slice. */
 export const rowsOfSlice = 16;
+
+interface Step {
+  /** About so many are to be moved. */
+  readonly bytes: number;
+  moved: number;
+  /** Files of which something was moved. */
+  readonly begun: Set<number>;
+}
 
 export class Drain {
   readonly #store: Store;
@@ -72,13 +82,12 @@ export class Drain {
    */
   async moveUpTo(mark: number, bytes: number): Promise<boolean> {
     const spool = this.#spool;
-    let moved = 0;
-    for (let last = 0, next = spool?.next(); spool && next && spool.taken < mark; next = spool.next()) {
-      if (moved >= bytes && !(next.ino === last && this.#isSmall(last))) return false;
-      last = next.ino;
-      moved += await this.#moveSlice();
+    const step: Step = { bytes, moved: 0, begun: new Set() };
+    while (spool?.next() && spool.taken < mark) {
+      if (this.#isEnough(step)) return false;
+      await this.#moveSlice(step);
     }
-    for (; this.#removals.length > 0; moved += await this.#removeSlice()) if (moved >= bytes) return false;
+    for (; this.#removals.length > 0; step.moved += await this.#removeSlice()) if (step.moved >= bytes) return false;
     await this.#emptySpool();
     return true;
   }
@@ -135,26 +144,35 @@ export class Drain {
     }, this.#store.limits.quietMs);
   }
 
-  #isSmall(ino: number): boolean {
-    return (this.#store.cachedInode(ino)?.size ?? 0) <= wholeFileBytes;
+  #isEnough(step: Step): boolean {
+    return step.moved >= step.bytes && !this.#isInPart(step);
   }
 
-  /** @returns bytes that were moved */
-  async #moveSlice(): Promise<number> {
-    const moved = await this.#store.exclusiveInBackground(async () => {
+  /** Whether a small file has come in part. */
+  #isInPart({ bytes, moved, begun }: Step): boolean {
+    if (moved >= bytes + mostBeyond) return false;
+    for (const ino of begun) {
+      const isSmall = (this.#store.cachedInode(ino)?.size ?? 0) <= wholeFileBytes;
+      if (isSmall && this.#spool?.holds(ino)) return true;
+      begun.delete(ino);
+    }
+    return false;
+  }
+
+  async #moveSlice(step: Step): Promise<void> {
+    await this.#store.exclusiveInBackground(async () => {
       const end = performance.now() + sliceMs;
-      let bytes = 0;
       for (let spooled = this.#spool?.next(); spooled; spooled = this.#spool?.next()) {
         await this.#moveHere(spooled);
-        bytes += spooled.length;
-        if (performance.now() >= end) break;
+        step.moved += spooled.length;
+        step.begun.add(spooled.ino);
+        if (performance.now() >= end || this.#isEnough(step)) break;
       }
       await this.#rows.writeSmall();
-      await this.#store.commitFullHere();
-      return bytes;
+      if (this.#isInPart(step)) this.#store.commitLater();
+      else await this.#store.commitFullHere();
     });
     await breathe();
-    return moved;
   }
 
   /** @returns bytes of the slice */

@@ -114,6 +114,11 @@ export class Spool {
     return this.#files.has(ino);
   }
 
+  /** Whether something of the file is still to be moved. */
+  holds(ino: number): boolean {
+    return (this.#files.get(ino)?.size ?? 0) > 0;
+  }
+
   chunk(ino: number, index: number): Spooled | undefined {
     return this.#files.get(ino)?.get(index);
   }

@@ -162,7 +162,7 @@ export class Store {
   /** Ends the group if it is large enough; otherwise it ends later. For whoever runs exclusively. */
   async commitFullHere(): Promise<void> {
     if (this.#rows + this.#tree.unwrittenRows > this.limits.groupRows) await this.commitHere();
-    else this.#commitLater();
+    else this.commitLater();
   }
 
   /** Opens the group's transaction. For whoever runs exclusively. */
@@ -216,7 +216,7 @@ export class Store {
     const patched = { ...inode, ...patch };
     this.#tree.dirty.patch(patched, patch);
     if (this.#watchers.size > 0) this.#changed(inode.ino, patched);
-    this.#commitLater();
+    this.commitLater();
   }
 
   /** Whether the database has nothing of it yet. */
@@ -373,7 +373,7 @@ export class Store {
   }
 
   /** One commit, later: not a look whether anything changed. */
-  #commitLater(): void {
+  commitLater(): void {
     if (this.#isStopped) return;
     this.#timer ??= setTimeout(() => {
       this.#timer = null;

@@ -93,9 +93,9 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
     ready,
     exited,
     tell(line) {
-      // Bun does not throw when the reader has gone.
+      // Bun does not throw when the reader has gone; what it has not read then fails later, and `exited` tells of that.
       child.stdin.write(`${line}\n`);
-      void child.stdin.flush();
+      Promise.resolve(child.stdin.flush()).catch(() => undefined);
     },
     async stop(graceMs) {
       child.stdin.end();

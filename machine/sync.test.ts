@@ -479,3 +479,23 @@ test('of a small file that two hosts have written, none has parts of both, whate
   found.push(await inCloud());
   expect(found.map((parts) => [...new Set(parts)])).toEqual([[0], [1], [1]]);
 });
+
+test('a name that is given in the cloud stays when a host then pushes the removal of one that has its row', async () => {
+  const one = await replica();
+  const directory = '/conversations/conv_given';
+  await authority.cloud.ensureDirectory(directory);
+  await authority.cloud.writeFileOnce(`${directory}/given`, Buffer.from('first'));
+  // The public SDK renames in the same row, which keeps its id.
+  await authority.sql.execute("UPDATE fs_dentry SET name = 'moved' WHERE name = 'given'");
+  one.boundary.begin('conv_given');
+  await one.boundary.firstTouch('conv_given');
+  await one.files.names.unlink({ parent: (await one.files.find(directory))!.ino, name: 'moved' });
+  await authority.cloud.writeFileOnce(`${directory}/given`, Buffer.from('second'));
+  expect(await one.boundary.end('conv_given')).toEqual({ state: 'clean' });
+  expect((await authority.cloud.list(directory)).map(({ name }) => name)).toEqual(['given']);
+  expect(await read(one, `${directory}/given`)).toBe('second');
+  // And it can be removed as any other.
+  await one.files.names.unlink({ parent: (await one.files.find(directory))!.ino, name: 'given' });
+  expect(await one.boundary.end('conv_given')).toEqual({ state: 'clean' });
+  expect(await authority.cloud.list(directory)).toEqual([]);
+});

@@ -1,7 +1,6 @@
 /** Rows of AgentFS as statements for the cloud, and rows of answers as objects. */
-import { giveWay } from './foreign-names.ts';
+import { newNameId, newNameIdArgs } from './foreign-names.ts';
 import type { ResultSet, SqlStatement } from './hrana.ts';
-import { dentryId } from './ids.ts';
 import { type Inode, now } from './inode.ts';
 import { requireName } from './namespace.ts';
 
@@ -40,9 +39,11 @@ export function insertInode(inode: Inode): SqlStatement {
 }
 
 /** Fails where the name is taken. */
-export function insertName(parent: number, name: string, ino: number): SqlStatement[] {
-  const sql = 'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)';
-  return [giveWay(parent, name), { sql, args: [dentryId(parent, name), name, parent, ino] }];
+export function insertName(parent: number, name: string, ino: number): SqlStatement {
+  return {
+    sql: `INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (${newNameId}, ?, ?, ?)`,
+    args: [...newNameIdArgs(parent, name), name, parent, ino],
+  };
 }
 
 /** Its contents have changed now. */

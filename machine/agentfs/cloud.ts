@@ -83,7 +83,7 @@ export class CloudFiles {
         ? [insertInode(inode), ...chunks]
         : [{ sql: 'UPDATE fs_inode SET nlink = 1 WHERE ino = ?', args: [ino] }]),
       // A name that exists ends the transaction here.
-      ...insertName(parent.ino, name, ino),
+      insertName(parent.ino, name, ino),
       touch(parent.ino),
     ];
     try {
@@ -203,7 +203,7 @@ export class CloudFiles {
       const regular = directoryIno(parent, name);
       const taken = await this.#sql.execute('SELECT 1 FROM fs_inode WHERE ino = ?', [regular]);
       const inode = fresh(taken.rows.length === 0 ? regular : randomIno(), modeDirectory | 0o755, 0);
-      statements.push(insertInode(inode), ...insertName(parent, name, inode.ino), touch(parent), holdsOneMore(parent));
+      statements.push(insertInode(inode), insertName(parent, name, inode.ino), touch(parent), holdsOneMore(parent));
       parent = inode.ino;
     }
     return statements;

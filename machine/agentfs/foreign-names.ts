@@ -72,18 +72,28 @@ async function takenOf(sql: CloudSql, foreign: readonly ForeignName[]): Promise<
   return new Set(rows.map(([id]) => Number(id)));
 }
 
-/**
- * In the cloud: whatever other name has the row id that we give this one gets an id that nothing else has. A program that
- * renames in the same row, as the public SDK does, takes the id along.
- */
-export function giveWay(parent: number, name: string): SqlStatement {
+/** Whatever other name has the row id that we give this one gets an id that nothing else has. */
+function giveWay(parent: number, name: string): SqlStatement {
   return {
     sql: 'UPDATE fs_dentry SET id = ? WHERE id = ? AND NOT (parent_ino = ? AND name = ?)',
     args: [randomIno(), dentryId(parent, name), parent, name],
   };
 }
 
-/** The same here, of many. @returns whether there was one */
+/**
+ * The row id of a new name in the cloud, as an expression: ours, or one that nothing else has where another name has ours, as
+ * a program that renames in the same row takes it along. That one keeps it: a host may be about to push its removal.
+ */
+export const newNameId = 'coalesce((SELECT ? FROM fs_dentry WHERE id = ?), ?)';
+export function newNameIdArgs(parent: number, name: string): number[] {
+  const ours = dentryId(parent, name);
+  return [randomIno(), ours, ours];
+}
+
+/**
+ * Frees ids of ours here for their own names: names that another program has renamed in the same row have taken them along.
+ * Each gets an id that nothing else has. @returns whether there was one
+ */
 export async function freeIds(sql: SqlDriver, ids: readonly number[]): Promise<boolean> {
   const ours = times(ids, '?');
   const taken = await sql.all(`SELECT name, parent_ino, ino FROM fs_dentry WHERE id IN (${ours})`, ...ids);

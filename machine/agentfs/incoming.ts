@@ -7,9 +7,9 @@ import type { CloudFiles, CloudSql } from './cloud.ts';
 import { contentsOf } from './cloud-contents.ts';
 import { fresh, rowsOf, touch } from './cloud-rows.ts';
 import { FileError } from './errors.ts';
-import { giveWay } from './foreign-names.ts';
+import { newNameId, newNameIdArgs } from './foreign-names.ts';
 import { HranaError, type ResultSet, type SqlStatement } from './hrana.ts';
-import { dentryId, randomIno } from './ids.ts';
+import { randomIno } from './ids.ts';
 import { type Inode, inodeColumns, inodeOfRow, now } from './inode.ts';
 import { isRegular, modeRegular } from './schema.ts';
 
@@ -288,13 +288,12 @@ function giveName(parent: number, { name, file }: Naming): SqlStatement[] {
       sql: 'UPDATE fs_inode SET nlink = 1, ctime = ?, ctime_nsec = ? WHERE ino = ? AND nlink = 0',
       args: [seconds, nanoseconds, file.ino],
     },
-    giveWay(parent, name),
     {
       // NULL, which the table refuses, where the file or the directory has gone meanwhile: then none gets its name.
       sql:
-        'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ' +
+        `INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (${newNameId}, ?, ` +
         '(SELECT ino FROM fs_inode WHERE ino = ?), (SELECT ino FROM fs_inode WHERE ino = ? AND nlink = 1))',
-      args: [dentryId(parent, name), name, parent, file.ino],
+      args: [...newNameIdArgs(parent, name), name, parent, file.ino],
     },
     forgetNameless(file.ino),
   ];

@@ -93,9 +93,12 @@ export async function startChild(options: ChildOptions): Promise<ChildProcess> {
     ready,
     exited,
     tell(line) {
-      // Bun does not throw when the reader has gone; what it has not read then fails later, and `exited` tells of that.
-      child.stdin.write(`${line}\n`);
-      Promise.resolve(child.stdin.flush()).catch(() => undefined);
+      try {
+        child.stdin.write(`${line}\n`);
+        Promise.resolve(child.stdin.flush()).catch(() => undefined);
+      } catch {
+        // The reader has gone, here and above: `exited` tells that, and who waits for an answer has to listen to it.
+      }
     },
     async stop(graceMs) {
       child.stdin.end();

@@ -1,7 +1,7 @@
 /** Holders whose FUSE device this process has, with a shell in Hermes' place: they work, and nobody outlives anybody. */
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -54,6 +54,8 @@ interface Held {
   readonly log: string[];
   /** From now on whoever touches a shared part waits for ever; resolves when somebody does. */
   silence(): Promise<void>;
+  /** Calls back once, from within the next request that touches a shared part. */
+  inNextTouch(call: () => void): void;
 }
 
 /** A holder of a conversation, served as the machine serves it, with bash in Hermes' place. */
@@ -65,8 +67,11 @@ async function hold(conversation: string, script: string): Promise<Held> {
   const session = Promise.withResolvers<FuseSession>();
   const silenced = Promise.withResolvers<void>();
   let isSilent = false;
+  let inTouch: (() => void) | null = null;
   const boundary = {
     touch: () => {
+      inTouch?.();
+      inTouch = null;
       if (!isSilent) return null;
       silenced.resolve();
       return new Promise<void>(() => undefined);
@@ -101,7 +106,10 @@ async function hold(conversation: string, script: string): Promise<Held> {
     isSilent = true;
     return silenced.promise;
   };
-  return { child, session: session.promise, log, silence };
+  const inNextTouch = (call: () => void) => {
+    inTouch = call;
+  };
+  return { child, session: session.promise, log, silence, inNextTouch };
 }
 
 /** As md5sum says it of its standard input. */
@@ -196,7 +204,54 @@ describe('a holder whose device the machine reads', () => {
     expect(await child.exited).toBe(126);
     await allGone(below.keys());
   });
+
+  holderTest('a session that ends within a request takes the holder with it', async () => {
+    const { child, session, inNextTouch } = await hold(
+      'one',
+      'echo ready; read -r line; for i in $(seq 1000000); do cat none$i; done',
+    );
+    await child.line();
+    const served = await session;
+    inNextTouch(() => void served.close());
+    const below = descendants(child.pid);
+    child.write('on\n');
+    expect(await child.exited).toBe(126);
+    await allGone(below.keys());
+    await served.ended;
+  });
+
+  holderTest('however holders end, in the middle of their work, no device stays here', async () => {
+    const devices = () => openDescriptors(process.pid).filter((fd) => linkOf(fd).endsWith('/fuse'));
+    const before = devices();
+    const ends = [
+      (child: Child) => void child.closeInput(),
+      (child: Child) => void process.kill(child.pid, 'SIGKILL'),
+      (child: Child) => void process.kill(relayOf(child), 'SIGKILL'),
+      (_: Child, session: FuseSession) => void session.close(),
+    ];
+    for (const end of [...ends, ...ends]) {
+      const { child, session } = await hold(
+        'one',
+        'while :; do ls; echo x >a; rm a; done >/dev/null & echo ready; read -r line',
+      );
+      await child.line();
+      const served = await session;
+      expect(devices().length).toBe(before.length + 1);
+      end(child, served);
+      await child.exited;
+      await served.ended;
+      expect(devices()).toEqual(before);
+    }
+  });
 });
+
+function linkOf(fd: number): string {
+  try {
+    return readlinkSync(`/proc/self/fd/${fd}`);
+  } catch {
+    return ''; // The one by which the list was read.
+  }
+}
 
 test('a handoff through which nothing came gives nothing, and its sockets are closed', () => {
   const handoff = new DeviceHandoff();

@@ -157,9 +157,10 @@ test(
   "Hermes' own terminal with pty: a program that wants a terminal gets one, and answers",
   async () => {
     const command = `python3 -c "
-import os, sys
+import os, sys, time
 print(os.isatty(0), os.ttyname(0).startswith('/dev/pts/'), flush=True)
 print('heard', input('say: '), flush=True)
+time.sleep(1) # Hermes reads what is written in the moment of an end, or does not.
 "`;
     const started = JSON.parse((await shell.tools([['terminal', { command, background: true, pty: true }]]))[0]!) as {
       session_id: string;

@@ -96,7 +96,9 @@ describe.skipIf(bin === null)('what it costs', () => {
       }
       const clients = await Promise.all([1, 2, 3].map(() => EventClient.open(gateway.url, organization.token)));
       for (const client of clients) client.send({ type: 'subscribe', conversation });
-      const peers = await Promise.all(['a', 'b'].map((name) => IdlePeer.start(organization.directory, name)));
+      await using first = await IdlePeer.start(organization.directory, 'a');
+      await using second = await IdlePeer.start(organization.directory, 'b');
+      const peers = [first, second];
       const tree = gateway.tree();
       const relays = tree.filter(({ argv }) => argv[0] === 'confined-exec' && argv[1] === 'holder');
       const machine = tree.find(({ argv }) => argv[1] === 'machine');
@@ -130,7 +132,6 @@ describe.skipIf(bin === null)('what it costs', () => {
       expect(wakes / idleSeconds).toBeLessThan(mostWakes);
       if (idleSeconds >= requiredSeconds) expect(seconds[0]! + seconds[1]!).toBeLessThan(mostInThose);
       for (const client of clients) await client.close();
-      for (const peer of peers) await peer.stop();
     },
     (idleSeconds + 300) * 1_000,
   );

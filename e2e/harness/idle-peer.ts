@@ -36,7 +36,7 @@ export class IdlePeer {
     return processSeconds(this.#child.pid);
   }
 
-  async stop(): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     this.#connection.end();
     this.#child.kill('SIGKILL');
     await this.#child.exited;

@@ -102,7 +102,8 @@ export class DirtyNames {
   }
 }
 
-async function insertNames(sql: SqlDriver, names: readonly DirtyName[]): Promise<void> {
+/** Writes rows of names under our ids, which are freed where other names have them. Within the open transaction. */
+export async function insertNames(sql: SqlDriver, names: readonly DirtyName[]): Promise<void> {
   const ids = names.map(({ parent, name }) => dentryId(parent, name));
   const values = names.flatMap(({ parent, name, ino }, at): SqlValue[] => [ids[at]!, name, parent, ino]);
   const insert = () =>

@@ -8,9 +8,9 @@
  */
 import { breathe } from './breathe.ts';
 import type { FileData } from './data.ts';
+import { insertNames } from './dirty-names.ts';
 import type { SqlRow, SqlValue } from './driver.ts';
-import { freeIds } from './foreign-names.ts';
-import { dentryId, directoryIno, rootIno } from './ids.ts';
+import { directoryIno, rootIno } from './ids.ts';
 import { inodeColumns, inodeOfRow, now } from './inode.ts';
 import { coverRows } from './layer-rows.ts';
 import type { Place } from './namespace.ts';
@@ -303,11 +303,8 @@ class Repair {
   async #name({ parent, name }: Place, ino: number): Promise<void> {
     const base = this.#store.overlay.baseAt(parent, name);
     if (base) for (const { sql, args } of coverRows(base)) await this.#run(sql, ...args);
-    const id = dentryId(parent, name);
     await this.#store.beginHere(1);
-    await freeIds(this.#store.driver, [id]);
-    const sql = 'INSERT INTO fs_dentry (id, name, parent_ino, ino) VALUES (?, ?, ?, ?)';
-    await this.#run(sql, id, name, parent, ino);
+    await insertNames(this.#store.driver, [{ parent, name, ino }]);
   }
 
   async #unname({ parent, name }: Place, isCounted = true): Promise<void> {

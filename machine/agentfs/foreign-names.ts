@@ -48,8 +48,7 @@ async function renumberOnce(sql: CloudSql): Promise<{ readonly renumbered: numbe
       if (ours !== last) foreign.push({ id: last, ours, parent, name });
     }
     if (foreign.length > 0) {
-      const taken = await takenOf(sql, foreign);
-      const giving = foreign.filter(({ ours }) => taken.has(ours)).map(({ parent, name }) => giveWay(parent, name));
+      const giving = foreign.map(({ parent, name }) => giveWay(parent, name));
       // Somebody may have changed or removed it meanwhile.
       const changes = foreign.map(
         ({ id, ours, parent, name }): SqlStatement => ({
@@ -57,20 +56,17 @@ async function renumberOnce(sql: CloudSql): Promise<{ readonly renumbered: numbe
           args: [ours, id, parent, name],
         }),
       );
-      const results = await sql.batch([...giving, ...changes], { transaction: true });
-      gaveWay += giving.length;
-      for (const { affectedRowCount } of results.slice(giving.length)) renumbered += affectedRowCount;
+      const counts = (await sql.batch([...giving, ...changes], { transaction: true })).map(
+        (one) => one.affectedRowCount,
+      );
+      gaveWay += sum(counts.slice(0, giving.length));
+      renumbered += sum(counts.slice(giving.length));
     }
     if (rows.length < rowsOfPage) return { renumbered, gaveWay };
   }
 }
 
-/** Which of our ids other names have. */
-async function takenOf(sql: CloudSql, foreign: readonly ForeignName[]): Promise<ReadonlySet<number>> {
-  const ids = foreign.map(({ ours }) => ours);
-  const { rows } = await sql.execute(`SELECT id FROM fs_dentry WHERE id IN (${times(ids, '?')})`, ids);
-  return new Set(rows.map(([id]) => Number(id)));
-}
+const sum = (counts: readonly number[]): number => counts.reduce((total, one) => total + one, 0);
 
 /** Whatever other name has the row id that we give this one gets an id that nothing else has. */
 function giveWay(parent: number, name: string): SqlStatement {
